@@ -17,6 +17,7 @@ from sluiceway.util.raising import raise_again
 from sluiceway_spark.structured.callback_failures import in_short
 from sluiceway_spark.structured.job_texts import job_text, steps_text
 from sluiceway_spark.structured.microbatch.control_files import write_due
+from sluiceway_spark.structured.microbatch.last_positions import publish_last_positions
 from sluiceway_spark.structured.microbatch.metrics import StreamFigures
 from sluiceway_spark.structured.microbatch.progress import QueryProgress
 from sluiceway_spark.structured.query_settings import for_spark
@@ -136,7 +137,7 @@ class StreamQuery:
                 return True
             query = self._start(sinks)
             try:
-                return self._wait(query, sinks)
+                has_ended = self._wait(query, sinks)
             finally:
                 # Before the query is stopped: its thread may be in a sink of this process, and wait there.
                 sinks.cancel()
@@ -144,6 +145,10 @@ class StreamQuery:
                     query.stop()
         finally:
             sinks.close()
+        last = query.lastProgress
+        if last is not None:
+            publish_last_positions(self._storage, self._plan, last)
+        return has_ended
 
     def _start(self, sinks: SinkStage) -> Any:
         run = self._described

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENT_S, until
 
 import sluiceway as sw
+from sluiceway.config.settings import Settings
 from sluiceway.engine import JobStatus
 from sluiceway.windows import TumblingEventTimeWindows
 
@@ -19,6 +22,7 @@ pytest.importorskip("confluent_kafka", reason='not installed: pip install "sluic
 from confluent_kafka import Consumer, TopicPartition
 
 from sluiceway_kafka import KafkaSink, KafkaSource
+from sluiceway_spark.structured import streaming_query
 
 pytestmark = [
     pytest.mark.spark,
@@ -157,3 +161,31 @@ def test_a_batch_job_begins_where_the_last_one_ended(kafka_topics: Any) -> None:
     flow.run(engine="spark")
     assert list(seen) == ["new"]
     assert committed(kafka_topics, topic, f"{topic}-jobs") == [134, 134, 133]
+
+
+@pytest.mark.parametrize("saves", [False, True], ids=["ended", "with a savepoint"])
+def test_the_last_micro_batch_of_a_run_that_is_stopped_is_committed(
+    saves: bool, kafka_topics: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming_query, "_COMMITTED_S", PATIENT_S)  # machines are slow at times
+    topic = filled(kafka_topics)
+    flow, seen = to_list(kafka_topics, topic, f"{topic}-run", None)
+    job = flow.prepare(Settings(engine="spark", checkpoints=str(tmp_path), checkpoint_interval_ms=100))
+    ended = threading.Event()
+
+    def stop_when_all_is_read() -> None:
+        until(lambda: len(seen) == _RECORDS or ended.is_set())
+        if saves:
+            job.savepoint(str(tmp_path), lambda location, problem: None, stop=True)
+        else:
+            job.stop()
+
+    stopping = threading.Thread(target=stop_when_all_is_read)
+    stopping.start()
+    try:
+        job.run()
+    finally:
+        ended.set()
+        stopping.join()
+    assert len(seen) == _RECORDS
+    assert committed(kafka_topics, topic, f"{topic}-run") == [134, 133, 133]

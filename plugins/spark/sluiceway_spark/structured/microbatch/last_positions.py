@@ -1,0 +1,56 @@
+"""Positions at which a query has ended, for sources that publish them, as to a group of Kafka."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sluiceway.checkpoint_storage import CheckpointStorage
+from sluiceway.clock import SystemClock
+from sluiceway.runtime.microbatch.batch_reader import LiveReader
+from sluiceway.runtime.stepped import SteppedPlan
+from sluiceway.steps import SourceStep
+from sluiceway_spark.structured.microbatch.source_spec import batch_files
+
+__all__ = ["publish_last_positions"]
+
+_log: Final = logging.getLogger("sluiceway_spark")
+
+
+def publish_last_positions(storage: CheckpointStorage, plan: SteppedPlan, progress: Mapping[str, Any]) -> None:
+    """Notify the sources of a query that its last micro-batch is complete, as no further one does.
+
+    Failures are logged: the output is committed, and nothing depends on what is published.
+
+    Args:
+        storage: the job's directory.
+        plan: the job.
+        progress: of the last micro-batch, from Spark.
+    """
+    for vertex in plan.sources:
+        step = plan.graph.vertex(vertex).head.step
+        assert isinstance(step, SourceStep)
+        if not step.source.commits_positions:
+            continue
+        try:
+            splits = _splits_after(storage, plan, vertex, json.loads(progress["sources"][0]["endOffset"]))
+            if splits:
+                live = LiveReader(step.source, 0, 1, SystemClock(), splits)
+                try:
+                    live.reader.checkpoint_completed(live.snapshot())
+                finally:
+                    live.close()
+        except Exception:
+            _log.warning("positions of %s at its end were not published", step.source.name, exc_info=True)
+
+
+def _splits_after(storage: CheckpointStorage, plan: SteppedPlan, vertex: int, end: Mapping[str, Any]) -> list[Any]:
+    """Return the splits that all readers of a source have begun and not finished, as of an offset of the query."""
+    files, batch = batch_files(storage, plan, vertex, end["run"]), end["batch"]
+    planned = files.plan(batch)
+    if planned is not None and planned.stops:  # nothing was read in it, and readers have no splits behind it
+        batch -= 1
+    reads = [files.read(batch, reader) for reader in range(plan.graph.vertex(vertex).parallelism)]
+    return [split for read in reads if read is not None for split in read.splits[: len(read.splits) - read.queued]]
