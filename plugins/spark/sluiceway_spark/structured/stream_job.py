@@ -45,6 +45,7 @@ from sluiceway_spark.session.configuration import SessionConf
 from sluiceway_spark.session.context import need_context, tasks_at_a_time
 from sluiceway_spark.structured.microbatch.control_files import stop_sources
 from sluiceway_spark.structured.microbatch.metrics import StreamFigures
+from sluiceway_spark.structured.microbatch.moved_run import refuse_moved
 from sluiceway_spark.structured.microbatch.progress import QueryProgress
 from sluiceway_spark.structured.query_settings import apply_settings
 from sluiceway_spark.structured.spark_job import SparkJob, SparkRun
@@ -129,6 +130,7 @@ class StreamJob(SparkJob):
         run = mine[-1]
         self._use(self.plan_with(keyed_subtasks_of(run)))
         check_same(run, self.plan, storage.shown(run.directory) if run.directory else place)
+        refuse_moved(storage, run)
         return place, run
 
     def _use(self, plan: SteppedPlan) -> None:

@@ -130,6 +130,36 @@ def test_a_job_stands_still_behind_a_micro_batch_and_goes_on_from_there(spark: A
     assert isinstance(said[-1][1], CheckpointError)
 
 
+def test_a_run_that_was_moved_says_where_it_has_begun(spark: Any, tmp_path: Path) -> None:
+    """Spark's checkpoint names files by their whole path; a link to the new place is enough for it."""
+    numbers = 4000
+    begun, moved = tmp_path / "runs", tmp_path / "else where" / "runs"
+    files = NumberFiles(tmp_path / "out")
+
+    def pipeline() -> sw.Pipeline:
+        flow = sw.Pipeline("moved", parallelism=2, max_parallelism=2)
+        keyed = flow.generate(count=numbers, rate=1000).uid("numbers").key_by(lambda n: n % 4)
+        keyed.map(KeySequence(4)).uid("checked").sink(files).uid("files")
+        return flow
+
+    job = prepared(pipeline(), begun)
+    with doing(
+        lambda: job.metrics().micro_batches > 0,
+        lambda: job.savepoint(str(begun), lambda location, problem: None, stop=True),
+    ):
+        job.run()
+    [run] = begun.iterdir()
+    moved.parent.mkdir()
+    begun.rename(moved)
+    again = Settings(engine="spark", from_checkpoint=str(moved))
+    with pytest.raises(CheckpointError, match=rf"begun in {run}, and Spark.*Move the directory back, or link it"):
+        pipeline().prepare(again)
+    begun.symlink_to(moved)
+    assert pipeline().prepare(again).run().status is JobStatus.FINISHED
+    report = files.report(numbers)
+    assert (report.received, report.lost, report.duplicates) == (numbers, 0, 0)
+
+
 CONF = """\
 spark.master local[2]
 spark.ui.enabled false
