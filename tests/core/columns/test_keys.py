@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import math
 import random
 from decimal import Decimal
@@ -334,7 +335,7 @@ def test_lists_are_no_keys():
 def test_multipliers_by_which_keys_collide_are_replaced(keys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the multiplier 1 nearly all of these keys have one place."""
     made = word_table._multipliers
-    monkeypatch.setattr(word_table, "_multipliers", lambda n: made(n) if n else (np.uint64(1),) * 64)
+    monkeypatch.setattr(word_table, "_multipliers", lambda n: made(n) if n else (np.uint64(1),) * 128)
     table = word_table.WordTable()
     words = keys.astype(np.uint64)
     zeros = np.zeros_like(words)  # a second word, as integers close together are not hashed
@@ -346,6 +347,23 @@ def test_multipliers_by_which_keys_collide_are_replaced(keys: Any, monkeypatch: 
     taken = np.flatnonzero(table._slots >= 0)
     firsts = table._places([each[table._slots[taken]] for each in table.words()])
     assert ((taken - firsts) % len(table._slots)).mean() < 2
+
+
+@pytest.mark.parametrize("kind", ["texts", "numbers"])
+def test_keys_that_differ_in_the_highest_bits_of_several_words_have_places_of_their_own(kind: str) -> None:
+    """Multiplied words that are 0 but for their highest byte have 256 sums, whatever the multipliers are."""
+    found = itertools.product(range(64, 96), repeat=3)
+    if kind == "texts":
+        texts = [f"{'x' * 7}{chr(a)}{'x' * 14}{chr(b)}{'x' * 7}{chr(c)}" for a, b, c in found]
+        columns: list[Any] = [pa.array(texts)]
+    else:
+        columns = [pa.array(np.array(each, np.int64) << 56) for each in zip(*found, strict=True)]
+    keys = KeyIds([column.type for column in columns])
+    keys.find(columns)
+    table = keys._table
+    assert table is not None
+    places = table._places(table.words())
+    assert len(np.unique(places)) > len(places) // 2
 
 
 def test_columns_of_a_few_keys_are_those_of_all() -> None:

@@ -42,13 +42,13 @@ _AS_RANDOM: Final = 0.15
 """Mean displacement of a row from its first place: hardly any, and somewhat more than that of random places."""
 
 
-_MULTIPLIERS: Final = 64
+_MULTIPLIERS: Final = 128
 """Multipliers of a set: those of more words are used again."""
 
 
 @lru_cache(maxsize=_TRIES)
 def _multipliers(attempt: int) -> tuple[Any, ...]:
-    """Return odd multipliers, one for each 64 bits of a row.
+    """Return odd multipliers, two for each 64 bits of a row.
 
     They differ from process to process as the hashes of texts do: who chooses the keys does not know which of them
     collide. Numbers do not depend on them.
@@ -292,10 +292,16 @@ class WordTable:
         for word, kept in zip(words, self._words, strict=True):
             for half in () if word is None else _halves(word):
                 product = half * self._multipliers[used % _MULTIPLIERS]
+                if used:
+                    # A product has nothing of the highest bits but in its own highest ones: keys that differ in
+                    # these alone, in several words, would share a few places, whatever the multipliers are.
+                    high = half >> np.uint64(32)
+                    high *= self._multipliers[(used + 1) % _MULTIPLIERS]
+                    product += high
                 hashed = product if hashed is None else np.add(hashed, product, out=hashed)
-                used += 1
+                used += 2
             if word is None:
-                used += kept.itemsize // 8
+                used += kept.itemsize // 4
         assert hashed is not None
         hashed >>= np.uint64(64 - self._bits)
         return hashed.view(np.int64)
