@@ -591,7 +591,8 @@ def test_late_rows_come_out_at_the_side() -> None:
     flow.run(batch_size=1)
     assert late == [{"user": "a", "at": 2000}]
     assert [row["n"] for row in rows] == [1, 80]
-    with pytest.raises(GraphError, match=r"get_side_output\('later'\) .* has no such output"):
+    has = r"get_side_output\('later'\) .* has no such output; .* side_output_late_data\(tag\), .* left_late=tag"
+    with pytest.raises(GraphError, match=has):
         result.get_side_output(OutputTag("later"))
 
 

@@ -341,8 +341,9 @@ class TableStream(StepSettings):
         t = self._settable("get_side_output")
         if tag.name not in self._sides:
             raise GraphError(
-                f"get_side_output({tag.name!r}) at {caller_location()}: {t.label()} has no such output; windows "
-                "have one for late rows, which side_output_late_data(tag) names"
+                f"get_side_output({tag.name!r}) at {caller_location()}: {t.label()} has no such output; name the "
+                "one for late rows before: windows and over() take side_output_late_data(tag), interval_join() "
+                "takes left_late=tag and right_late=tag, asof_join() left_late=tag"
             )
         # A step emits to the tags that it has; asking twice for one adds none.
         if all(have.name != tag.name for have in t.side_output_tags):
