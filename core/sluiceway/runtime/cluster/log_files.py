@@ -245,7 +245,13 @@ def read_logs(directory: Path) -> Iterator[LogLine]:
 
 
 def _files(directory: Path) -> list[Path]:
-    return sorted([*directory.glob("*" + SUFFIX), *directory.glob("*" + SUFFIX + OLDER)])
+    """Return the files of all processes, each before the rotated one, which may not exist.
+
+    A file that is rotated before it is opened is then found under the other name.
+    """
+    rotated = (path.with_suffix("") for path in directory.glob("*" + SUFFIX + OLDER))
+    paths = {*directory.glob("*" + SUFFIX), *rotated}
+    return [file for path in sorted(paths) for file in (path, path.with_suffix(SUFFIX + OLDER))]
 
 
 def _bytes(path: Path) -> bytes:

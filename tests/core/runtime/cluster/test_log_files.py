@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from sluiceway.runtime.cluster import log_files
 from sluiceway.runtime.cluster.log_files import MOST_FILES, LogFile, LogFollower, PrintedLines, read_logs
 from sluiceway.runtime.logging.task_logs import as_text, make_line
 
@@ -130,6 +131,31 @@ def test_what_is_printed_becomes_lines(tmp_path: Path) -> None:
     assert out.fileno() == 1
     log.close()
     print("too late", file=out)
+
+
+def test_a_follower_repeats_nothing_when_a_file_is_put_aside_before_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = LogFile(tmp_path, "a", "info", most_bytes=1000)
+    numbers = iter(range(100))
+
+    def write_until(enough: Callable[[], bool]) -> None:
+        while not enough():
+            number = next(numbers)
+            log.write([make_line(float(number), "INFO", "a", "x", str(number), None)])
+
+    follower = LogFollower(tmp_path)
+    write_until((tmp_path / "a.jsonl").exists)
+    write_until(lambda: (tmp_path / "a.jsonl").stat().st_size > 500)
+    seen = [int(line.message) for line in follower.read()]
+    listed = log_files._files(tmp_path)
+    write_until((tmp_path / "a.jsonl.1").exists)
+    with monkeypatch.context() as patched:
+        patched.setattr(log_files, "_files", lambda directory: listed)
+        seen += [int(line.message) for line in follower.read()]
+    seen += [int(line.message) for line in follower.read()]
+    log.close()
+    assert sorted(seen) == list(range(next(numbers)))
 
 
 def test_a_follower_reads_on_when_files_are_put_aside_and_come(tmp_path: Path) -> None:
