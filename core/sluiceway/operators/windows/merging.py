@@ -101,19 +101,18 @@ class MergingWindowOperator(WindowOperator):
         start, end = new
         # Windows that touch merge, too: hence <=. A custom merge() sees all windows of the key.
         near = [one for one in held if one[0][0] <= end and start <= one[0][1]] if self._usual else held
-        grown = False
         if not near:
             window = place = new
         elif self._usual and len(near) == 1:
             window, place = near[0]
             if start < window[0] or window[1] < end:
-                old, window, grown = window, window.cover(new), True
+                old, window = window, window.cover(new)
                 self._sets[key] = [one if one[0] is not old else (window, place) for one in held]
                 # Without lateness its only timer is moved when it fires, to an end that is no earlier.
                 if self._lateness or not self._plain:
                     self._move(key, window, [(old, place)])
         else:
-            window, place, grown = self._grow(key, held, near, new)
+            window, place = self._grow(key, held, near, new)
         # Late is decided after merging: a late record is accepted if it extends a window that is still open.
         if self._event_time and self.cleanup_time(window) <= self.current_watermark:
             self._retire(key, window)
@@ -123,7 +122,7 @@ class MergingWindowOperator(WindowOperator):
         entries = self._entries_at(place)
         first = self._contents.add(entries, key, value, timestamp)
         if not self._plain:
-            self._added(key, value, timestamp, window, entries, first or grown)
+            self._added(key, value, timestamp, window, entries, first)
         # Within the allowed lateness each record evaluates the window at once.
         elif window.max_timestamp <= self.current_watermark:
             self._evaluate(key, window, entries)
@@ -147,17 +146,14 @@ class MergingWindowOperator(WindowOperator):
             return []
         return held  # type: ignore[no-any-return]
 
-    def _grow(
-        self, key: Any, held: list[Held], near: list[Held], new: TimeWindow
-    ) -> tuple[TimeWindow, TimeWindow, bool]:
-        """Merge ``new`` into the key's windows; return the resulting window, its place, and whether it grew."""
+    def _grow(self, key: Any, held: list[Held], near: list[Held], new: TimeWindow) -> Held:
+        """Merge ``new`` into the key's windows; return the resulting window and its place."""
         # Sorted by start: the earliest window is the one that keeps its place.
         known = dict(sorted(near))
         if new in known:
-            return new, known[new], False
+            return new, known[new]
         left = dict(held)
         into: TimeWindow | None = None
-        grown = False
         for result, parts in self._groups(list(known), new):
             olds = [window for window in known if window in parts]
             if not olds:
@@ -167,7 +163,6 @@ class MergingWindowOperator(WindowOperator):
             left[result] = known[olds[0]]
             if olds != [result]:
                 self._move(key, result, [(old, known[old]) for old in olds])
-                grown = grown or new in parts
             if new in parts:
                 into = result
         # A merge() of the user's may leave the new window alone.
@@ -178,7 +173,7 @@ class MergingWindowOperator(WindowOperator):
                 at = last if last > self.current_watermark else self.cleanup_time(new)
                 self.event_timers.register(at, key, new)
         self._sets[key] = list(left.items())
-        return into, left[into], grown
+        return into, left[into]
 
     def _groups(
         self, known: list[TimeWindow], new: TimeWindow
@@ -236,6 +231,8 @@ class MergingWindowOperator(WindowOperator):
             self._trigger.clear(window, access)
             self._trigger_tables.release(window[:], all_keys_done=True)
             timers.delete(self.cleanup_time(window), key, window)
+        # Also of windows that merge without the one of the record, as a merge() of the user's may have it.
+        self._register_cleanup(key, result)
 
     def _retire(self, key: Any, window: TimeWindow) -> None:
         held = [one for one in self._sets.get(key, ()) if one[0] != window]

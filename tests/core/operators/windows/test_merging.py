@@ -310,6 +310,41 @@ def test_an_assigner_may_merge_in_another_way(ask: Any) -> None:
         assert (timers(h), places(h)) == ([], [])
 
 
+@pytest.mark.parametrize("lateness", [0, 5])
+@pytest.mark.parametrize("ask", ASKED)
+def test_windows_that_merge_without_the_one_of_the_record_are_evaluated_at_their_end(
+    ask: Any, lateness: int
+) -> None:
+    class AllButTheLast(InSameTens):
+        def merge(self, windows: Sequence[TimeWindow]) -> Sequence[tuple[TimeWindow, Sequence[TimeWindow]]]:
+            *olds, _ = sorted(windows)
+            return [(TimeWindow(olds[0].start, olds[-1].end), olds)] if len(olds) > 1 else []
+
+    with harness(AllButTheLast(), lambda w: ask(w).allowed_lateness(lateness).process(shown)) as h:
+        h.process_batch(["a1", "a2", "a3"], [0, 20, 40])
+        assert h.process_watermark(21) == []
+        assert h.process_watermark(22) == ["a 0-23: a1 a2"]
+        assert h.process_watermark(42) == ["a 40-43: a3"]
+        h.process_watermark(END)
+        assert (timers(h), places(h)) == ([], [])
+
+
+@pytest.mark.parametrize("lateness", [0, 5])
+@pytest.mark.parametrize("ask", ASKED)
+def test_windows_that_end_earlier_when_they_merge_are_evaluated_then(ask: Any, lateness: int) -> None:
+    class UpToTheLast(InSameTens):
+        def merge(self, windows: Sequence[TimeWindow]) -> Sequence[tuple[TimeWindow, Sequence[TimeWindow]]]:
+            starts = [window.start for window in windows]
+            return [(TimeWindow(min(starts), max(starts) + 1), windows)] if len(windows) > 1 else []
+
+    with harness(UpToTheLast(), lambda w: ask(w).allowed_lateness(lateness).process(shown)) as h:
+        h.process_batch(["a1", "a2"], [10, 11])
+        assert h.process_watermark(10) == []
+        assert h.process_watermark(11) == ["a 10-12: a1 a2"]
+        assert h.process_watermark(END) == []
+        assert (timers(h), places(h)) == ([], [])
+
+
 @pytest.mark.parametrize("ask", ASKED)
 def test_a_late_window_that_an_assigner_leaves_alone_is_evaluated_once(ask: Any) -> None:
     with harness(InSameTens(), lambda w: ask(w).allowed_lateness(20).process(shown)) as h:
