@@ -518,6 +518,14 @@ def test_a_failure_of_the_job_uses_up_no_restart_where_nothing_is_left_to_restar
     for _ in range(2):
         assert failover.failed_everywhere(CheckpointError("too many have failed"))
         assert (strategy.asked, failover.restarts, len(failover.history)) == (1, 1, 1)
+        assert [(f.restarted, f.delay_ms) for f in failover.history] == [(2, 10)]
+
+
+def test_a_failure_of_the_job_that_no_restart_follows_restarts_nothing() -> None:
+    failover = failover_of_two_regions(Counted())
+    assert not failover.failed_everywhere(ConfigurationError("no good"))
+    assert (failover.restarts, failover.restarting) == (0, ())
+    assert [(f.restarted, f.delay_ms) for f in failover.history] == [(0, None)]
 
 
 def test_failures_of_a_region_that_is_restarted_already_belong_to_the_first() -> None:
