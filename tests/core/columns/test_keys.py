@@ -228,12 +228,21 @@ def test_a_million_keys_are_numbered_in_the_order_of_arrival():
     assert (ids.find([pa.array(keys[::-1])]) == np.arange(len(keys))[::-1]).all()
 
 
-@pytest.mark.parametrize("kind", ["numbers", "short", "long", "mixed", "pairs"])
+KINDS = {
+    "numbers": [pa.int64()],
+    "short": [pa.string()],
+    "long": [pa.string()],
+    "mixed": [pa.string()],
+    "pairs": [pa.int64(), pa.string()],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("power", [0, 1, 3, 8])
 def test_large_batches_are_numbered_by_first_appearance(kind: str, power: int) -> None:
     """Such a batch is taken in pieces, between which the table is enlarged."""
     random = np.random.default_rng(power)
-    ids, model = KeyIds([pa.int64(), pa.string()] if kind == "pairs" else [TYPES[kind]]), {}
+    ids, model = KeyIds(KINDS[kind]), {}
     for rows in (20_000, 7, 20_000, 9_000):
         numbers = (random.random(rows) ** power * 30_000).astype(np.int64) if power else np.arange(rows) + len(ids)
         texts = [f"{n:x}" * (1 + n % (1 if kind == "short" else 12)) + "\0" * (n % 3) for n in numbers.tolist()]
@@ -244,9 +253,6 @@ def test_large_batches_are_numbered_by_first_appearance(kind: str, power: int) -
         columns = [pa.array(keys)] if kind != "pairs" else [pa.array(spread), pa.array(texts)]
         assert ids.find(columns).tolist() == [model.setdefault(key, len(model)) for key in keys]
     assert keys_of(ids.columns()) == list(model)
-
-
-TYPES = {"numbers": pa.int64(), "short": pa.string(), "long": pa.string(), "mixed": pa.string()}
 
 
 def test_texts_that_differ_in_one_byte_or_in_their_length_are_told_apart() -> None:

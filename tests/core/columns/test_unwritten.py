@@ -17,7 +17,7 @@ steps = st.lists(st.tuples(st.sampled_from(["add", "discard", "written", "all", 
 @given(steps)
 @example([("add", [4]), ("written", []), ("keep", [1, 3]), ("add", [3])])
 def test_positions_are_those_of_a_set(steps: list[Any]) -> None:
-    """As slices use it: a position is noted when it is new, and when it changes."""
+    """Calls in the order of slices: a position is noted when it is new, and when it changes."""
     unwritten, changed, size = Unwritten(), set(), 0
     for name, places in steps:
         at = np.array(places, np.int64)

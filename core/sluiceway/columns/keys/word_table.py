@@ -17,7 +17,7 @@ from sluiceway.columns.keys.direct_index import DirectIndex
 __all__ = ["LONG", "WordTable"]
 
 LONG: Final = np.dtype("V16")
-"""Type of words of 128 bits. numpy copies these as fast as those of 64, and compares the halves."""
+"""Type of words of 128 bits, which numpy copies as fast as those of 64. They are hashed and compared by halves."""
 
 _SMALLEST: Final = 10
 """Binary logarithm of the slots of an empty table."""
@@ -26,7 +26,7 @@ _SLOTS_A_ROW: Final = 4
 """Slots for each row, at least: a row that is not in its first slot costs several times as much as one that is."""
 
 _ROWS_A_ROOM: Final = 16
-"""Rows that may all be new, for each that a table is enlarged for: they may as well repeat one key."""
+"""Unknown rows for each row that a table gets room for at once: they may as well repeat one key."""
 
 _NEW: Final = 0.5
 """Share of new rows among those just found, below which the others are looked up again."""

@@ -121,7 +121,8 @@ class ColumnCombiner(CombinerBase):
     def _add_to(self, start: int, ids: Any, columns: dict[str, Values]) -> None:
         held = self._slices.get(start)
         if held is None:
-            # A set of partial results is short: most keys would be looked up in vain to get their positions.
+            # Partial results go soon, and the next slices begin with no positions: each key would be looked up
+            # again and again, to get one.
             of_all = len(self._keys) <= len(ids)
             held = AggregateSlice(self._layout, self._keys, tracked=False, of_all=of_all), np.zeros(0, np.int64)
         into, rows = held

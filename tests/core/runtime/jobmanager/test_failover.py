@@ -529,7 +529,7 @@ def test_a_failure_of_the_job_that_no_restart_follows_restarts_nothing() -> None
 
 
 def test_failures_of_a_region_that_is_restarted_already_belong_to_the_first() -> None:
-    """Where a link breaks, its subtasks fail one after the other: the strategy is asked once, all restart once."""
+    """Subtasks on a broken link fail one after the other: the strategy is asked once, and all restart once."""
     flow = sw.Pipeline("one region", parallelism=2)
     flow.from_collection(range(10)).rebalance().map(FailsOnce(5)).collect()
     executions = ExecutionGraph(build_job_graph(flow.graph(Settings())))
