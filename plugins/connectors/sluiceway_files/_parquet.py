@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import io
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,6 +29,9 @@ __all__ = ["Parquet", "ParquetColumns", "need_pyarrow"]
 
 _ROWS_AT_ONCE = 1024
 
+_LARGE_RUN = 8 * 1024 * 1024
+"""Bytes of row groups from which on opening the file once more costs little."""
+
 _BEHIND_FOOTER = 8
 """Bytes behind the footer of a file: its length, and a magic number."""
 
@@ -41,7 +44,7 @@ def need_pyarrow() -> None:
 
 @dataclass(frozen=True)
 class Parquet(Format):
-    """Format with a record per row; a row group is a split, and so is a run of those without rows that count.
+    """Format with a record per row; a split is a row group, or a run of small ones.
 
     Attributes:
         columns: those to read; None: all.
@@ -80,8 +83,19 @@ class Parquet(Format):
             _check_different(schema.names if self.columns is None else self.columns, schema, name)
             rows, certain = self.filter_of(schema, name), self.certain_of(schema)
             groups = list(range(opened.num_row_groups)) if rows is None else rows.groups(metadata, values)
-            kept = groups if certain is None else certain.groups(metadata, values, groups)
-        return _splits_of(file, groups, frozenset(kept))
+            kept = frozenset(groups if certain is None else certain.groups(metadata, values, groups))
+            # In some files the number of bytes is 0. Groups without rows that count are not read.
+            sizes = [
+                max(group.total_byte_size, group.num_rows) if number in kept else 0
+                for number, group in ((number, metadata.row_group(number)) for number in groups)
+            ]
+        runs = _runs_of(groups, sizes, min(split_size, _LARGE_RUN))
+        return [FileSplit(file.root, file.path, start, end) for start, end in runs]
+
+    @override
+    def least_split(self, *, local: bool) -> int:
+        # A row group has the size that its writer chose.
+        return 1
 
     def filter_by(self, directories: Any, name: str) -> RowFilter | None:
         """Return the filter of a file by the columns of its directories, or None. Raises RejectedRecordError."""
@@ -163,17 +177,18 @@ class ParquetColumns(Parquet):
         return _ColumnsReader(self, file, split)
 
 
-def _splits_of(file: Found, groups: Iterable[int], kept: Collection[int]) -> list[FileSplit]:
-    """Return a split for each row group that is kept, and for each run of others between them."""
-    splits: list[FileSplit] = []
-    in_run = False
-    for group in groups:
-        if in_run and group not in kept and splits[-1].end == group:
-            splits[-1] = replace(splits[-1], end=group + 1)
+def _runs_of(groups: Iterable[int], sizes: Iterable[int], most: int) -> list[tuple[int, int]]:
+    """Return start and end of runs of adjoining row groups, of one group or of at most ``most`` bytes together."""
+    runs: list[tuple[int, int]] = []
+    filled = 0
+    for group, size in zip(groups, sizes, strict=True):
+        if runs and runs[-1][1] == group and filled + size <= most:
+            runs[-1] = runs[-1][0], group + 1
+            filled += size
         else:
-            splits.append(FileSplit(file.root, file.path, group, group + 1))
-        in_run = group not in kept
-    return splits
+            runs.append((group, group + 1))
+            filled = size
+    return runs
 
 
 def _said_of(alternatives: Alternatives, names: Sequence[str]) -> Alternatives | None:

@@ -83,8 +83,9 @@ class FilesSource(Source[T], metaclass=HintingType):
     about 32 MiB, and the parts come one after another: the order is that of the file. Several readers read parts
     of a file at the same time: of what is listed together each gets about eight, of at least 1 MiB (8 MiB where
     files are not on a local disk) and at most 32 MiB. A ``split_size`` above the size of every file keeps files
-    whole, so that the records of a file keep their order at any parallelism. Whole as well are compressed files,
-    CSV files, and files on a filesystem that cannot seek or does not tell their size.
+    whole, so that the records of a file keep their order at any parallelism. A part of a Parquet file is a row
+    group, or a run of small ones of at most 8 MiB. Whole are compressed files, CSV files, and files on a
+    filesystem that cannot seek or does not tell their size.
 
     With ``watch`` it does not end: it looks for new files at this interval, and reads each of them once, those of
     a look in the order of their paths. Paths need not stand for anything yet. A file is taken when two looks find
@@ -391,7 +392,7 @@ class FilesSource(Source[T], metaclass=HintingType):
         watch: timedelta | int | str | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> FilesSource[Any]:
-        """Read the rows of Parquet files, as dicts; needs pyarrow. Readers take a row group at a time.
+        """Read the rows of Parquet files, as dicts; needs pyarrow. Readers take a row group, or some small ones.
 
         Maps are dicts, and times Python's. A time that Python has none for, with fractions of a microsecond or a
         year beyond 9999, does not fit, see ``on_error``; :meth:`Pipeline.table` reads it.
@@ -576,7 +577,8 @@ class FilesSource(Source[T], metaclass=HintingType):
             uncompressed = [file for file in files if self._compression_of(file.path) is None]
             roots = {file.root for file in uncompressed}
             local = all(isinstance(self._filesystem(root), LocalFileSystem) for root in roots)
-            size = fitting_size((file.size or 0 for file in uncompressed), readers, local=local)
+            least = self._format.least_split(local=local)
+            size = fitting_size((file.size or 0 for file in uncompressed), readers, least)
         return partial(self._plan_one, split_size=size)
 
     def _plan_one(self, file: Found, *, split_size: int) -> list[FileSplit]:

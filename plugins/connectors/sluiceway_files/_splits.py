@@ -13,6 +13,7 @@ from sluiceway.elements import Batch
 from sluiceway.metrics import MetricGroup
 from sluiceway_files._compression import Compression
 from sluiceway_files._places import Found
+from sluiceway_files._sizes import least_size
 
 __all__ = ["FileSplit", "Format", "OpenFile", "SplitReader"]
 
@@ -100,6 +101,10 @@ class Format(ABC):
     ) -> list[FileSplit]:
         """Return the splits of a file; ``opener`` opens it, for a format that must look into it."""
         return [FileSplit(file.root, file.path)]
+
+    def least_split(self, *, local: bool) -> int:
+        """Return how many bytes a split has at least; ``local``: if files are on a local disk."""
+        return least_size(local=local)
 
     def may_hold(self, path: str, name: str) -> bool:
         """Return whether a file may have records to read, by its path; otherwise it is not opened."""

@@ -53,10 +53,9 @@ def test_rows_go_from_files_to_files_as_columns(files: Path, tmp_path: Path, opt
     assert _total(tmp_path / "out") == (len(wanted), sum(wanted), len(wanted))
 
 
-def test_the_footer_of_a_file_is_read_once_for_all_row_groups(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_footer_of_a_file_is_read_once_for_all_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[bool] = []
+    monkeypatch.setattr("sluiceway_files._parquet._LARGE_RUN", 1)
 
     class Opened(pq.ParquetFile):
         """File that says whether its footer was known."""

@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import sluiceway as sw
 from sluiceway.testing.drivers import SourceDriver, drive_source
 from sluiceway.windows import TumblingEventTimeWindows
 from sluiceway_files import FilesSource
-from sluiceway_files._sizes import fitting_size
+from sluiceway_files._parquet import _runs_of
+from sluiceway_files._sizes import fitting_size, least_size
 
 KIB = 1024
 MIB = 1024 * 1024
@@ -64,7 +67,7 @@ def read_by(source: FilesSource[Any], readers: int) -> tuple[list[list[str]], li
     ],
 )
 def test_sizes_follow_what_there_is_to_share(sizes: list[int], readers: int, local: bool, expected: float) -> None:
-    assert fitting_size(sizes, readers, local=local) == expected
+    assert fitting_size(sizes, readers, least_size(local=local)) == expected
 
 
 def test_files_of_a_few_mebibytes_are_cut_for_several_readers_only(tmp_path: Path) -> None:
@@ -188,3 +191,67 @@ def test_windows_over_a_file_in_order_of_time_lose_nothing_at_any_parallelism(
         return sorted(collected)
 
     assert counts(1) == counts(2) == counts(3)
+
+
+# ---- Parquet ----------------------------------------------------------------------------------------------------
+
+
+def row_groups(path: Path, rows: list[int]) -> None:
+    """Write a file with a row group of so many rows each; row n has the number n."""
+    with pq.ParquetWriter(path, pa.schema({"n": pa.int64()})) as writer:
+        for number, count in enumerate(rows):
+            first = sum(rows[:number])
+            writer.write_table(pa.table({"n": pa.array(range(first, first + count), pa.int64())}))
+
+
+def parts(source: FilesSource[Any], readers: int) -> list[tuple[int, int | None]]:
+    return [(split.start, split.end) for split in source._plan(readers)]
+
+
+@pytest.mark.parametrize(
+    ("groups", "sizes", "expected"),
+    [
+        ([], [], []),
+        ([0], [100], [(0, 1)]),
+        ([0, 1, 2], [5, 5, 1], [(0, 2), (2, 3)]),
+        ([0, 1, 2, 3], [11, 1, 12, 1], [(0, 1), (1, 2), (2, 3), (3, 4)]),
+        ([0, 1, 2, 3], [0, 10, 0, 0], [(0, 4)]),
+        ([1, 2, 4, 5], [1, 1, 1, 1], [(1, 3), (4, 6)]),  # others in between are not to be read
+    ],
+)
+def test_runs_of_row_groups_are_adjoining_and_small(
+    groups: list[int], sizes: list[int], expected: list[tuple[int, int]]
+) -> None:
+    assert _runs_of(groups, sizes, 10) == expected
+
+
+@pytest.mark.parametrize("readers", [1, 2, 3])
+def test_small_row_groups_are_shared_by_all_readers(tmp_path: Path, readers: int) -> None:
+    row_groups(tmp_path / "a.parquet", [1_000] * 100)
+    source = FilesSource.parquet(tmp_path / "a.parquet")
+    found = parts(source, readers)
+    assert [start for start, _ in found[1:]] == [end for _, end in found[:-1]]
+    assert (found[0][0], found[-1][1]) == (0, 100)
+    assert len(found) == 1 if readers == 1 else 8 * readers <= len(found) < 100
+    rows = drive_source(source, readers)
+    assert sorted(row["n"] for row in rows) == list(range(100_000))
+
+
+def test_row_groups_that_are_large_enough_are_splits_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row_groups(tmp_path / "a.parquet", [2_000, 2_000, 10, 10, 2_000])
+    monkeypatch.setattr("sluiceway_files._parquet._LARGE_RUN", 8 * KIB)
+    assert parts(FilesSource.parquet(tmp_path), 1) == [(0, 1), (1, 2), (2, 4), (4, 5)]
+
+
+@pytest.mark.parametrize("read", range(0, 40, 3))
+def test_a_position_in_any_row_group_of_a_split_is_resumed_at(tmp_path: Path, read: int) -> None:
+    row_groups(tmp_path / "a.parquet", [10, 1, 0, 20, 9])
+    source = FilesSource.parquet(tmp_path)
+    with SourceDriver(source, limit=1) as driver:
+        got = driver.run(read)
+        left = driver.snapshot()
+    assert len(driver.splits) == min(read, 1)
+    with SourceDriver(source, restored=left) as driver:
+        assert [row["n"] for row in got + driver.run()] == list(range(40))
