@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.values import Values
+from sluiceway.columns.numpy_arrays import array_of, numpy_of
 from sluiceway.util.overriding import override
 
 __all__ = ["Accumulator", "Arrays", "PlainAccumulator", "after", "arrays_of", "some_so_far", "struct_of"]
@@ -118,7 +119,7 @@ class Accumulator(ABC):
 
     def part(self, at: Any) -> Any:
         """Return the accumulators at the positions of an array, as :meth:`state` returns those of all."""
-        return self.state(int(at.max()) + 1).take(pa.array(at)) if len(at) else self.state(0)
+        return self.state(int(at.max()) + 1).take(array_of(at)) if len(at) else self.state(0)
 
     @abstractmethod
     def restore(self, at: Any, state: Any) -> None:
@@ -133,16 +134,13 @@ class Accumulator(ABC):
 def struct_of(arrays: Mapping[str, Any]) -> Any:
     """Return numpy arrays as one array of structs."""
     return pa.StructArray.from_arrays(
-        [array if isinstance(array, pa.Array) else pa.array(array) for array in arrays.values()], list(arrays)
+        [array if isinstance(array, pa.Array) else array_of(array) for array in arrays.values()], list(arrays)
     )
 
 
 def arrays_of(state: Any) -> dict[str, Any]:
     """Return the fields of an array of structs as numpy arrays."""
-    return {
-        field.name: field_values.to_numpy(zero_copy_only=False)
-        for field, field_values in zip(state.type, state.flatten(), strict=True)
-    }
+    return {field.name: numpy_of(values) for field, values in zip(state.type, state.flatten(), strict=True)}
 
 
 class PlainAccumulator(Accumulator):

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from sluiceway.columns.numpy_arrays import array_of
+
 __all__ = ["RowsByPosition"]
 
 
@@ -26,7 +28,7 @@ class _Chunk(NamedTuple):
 
 
 def _taken(column: Any, rows: Any) -> Any:
-    return column.take(pa.array(rows)) if isinstance(column, pa.Array) else column[rows]
+    return column.take(array_of(rows)) if isinstance(column, pa.Array) else column[rows]
 
 
 def _concatenated(columns: tuple[Any, ...]) -> Any:

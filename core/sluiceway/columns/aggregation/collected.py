@@ -11,6 +11,7 @@ import pyarrow as pa
 from sluiceway.columns.aggregation.accumulator import Accumulator, struct_of
 from sluiceway.columns.aggregation.by_position import RowsByPosition
 from sluiceway.columns.aggregation.values import Values
+from sluiceway.columns.numpy_arrays import array_of, numpy_of
 from sluiceway.util.overriding import override
 
 __all__ = ["Collected", "flat", "lists_of"]
@@ -25,13 +26,13 @@ def lists_of(at: Any, values: Any, count: int) -> Any:
         count: number of positions.
     """
     offsets: Any = np.searchsorted(at, np.arange(count + 1)).astype(np.int32)
-    whole: Any = pa.array(offsets)
+    whole: Any = array_of(offsets)
     return pa.ListArray.from_arrays(whole, values)
 
 
 def flat(state: Any) -> tuple[Any, Any]:
     """Return for an array of lists the index of the list of each value, and the values."""
-    lengths = np.diff(state.offsets.to_numpy())
+    lengths = np.diff(numpy_of(state.offsets))
     return np.repeat(np.arange(len(state)), lengths), state.flatten()
 
 
@@ -45,7 +46,7 @@ class Collected(Accumulator):
     takes_arrivals = True
 
     def __init__(self, kind: Any) -> None:
-        self._rows = RowsByPosition(np.zeros(0, np.int64), pa.array([], kind))
+        self._rows = RowsByPosition(np.zeros(0, np.int64), pa.nulls(0, kind))
 
     @override
     def resize(self, size: int) -> None:
@@ -87,7 +88,7 @@ class Collected(Accumulator):
     def restore(self, at: Any, state: Any) -> None:
         where, values = flat(state)
         if len(where):
-            self._rows.append(at[where], values.field("arrival").to_numpy(), values.field("value"))
+            self._rows.append(at[where], numpy_of(values.field("arrival")), values.field("value"))
 
     @property
     @override
@@ -98,7 +99,7 @@ class Collected(Accumulator):
 def _in_order(at: Any, arrivals: Any, array: Any) -> tuple[Any, Any, Any]:
     # Merged chunks are in no order: the arrivals say which value was first.
     order = np.lexsort((arrivals, at))
-    return at[order], arrivals[order], array.take(pa.array(order))
+    return at[order], arrivals[order], array.take(array_of(order))
 
 
 def _state(at: Any, arrivals: Any, array: Any, count: int) -> Any:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from sluiceway.columns.aggregation.aggregates import BoundAggregate
 from sluiceway.columns.aggregation.stored import INCLUDES, LAYOUT
+from sluiceway.columns.numpy_arrays import array_of
 from sluiceway.columns.widening import is_wider, mismatches, widened
 from sluiceway.errors import IncompatibleStateError
 
@@ -186,7 +187,7 @@ def in_blocks(rows: Any, groups: Any, layout: bytes, includes: int = 0) -> dict[
     metadata = {LAYOUT: layout, **({INCLUDES: str(includes)} if includes else {})}
     whole = rows.replace_schema_metadata(metadata)
     order = groups.argsort(kind="stable")
-    whole = whole.take(pa.array(order))
+    whole = whole.take(array_of(order))
     present, starts = np.unique(groups[order], return_index=True)
     ends = [*starts[1:].tolist(), len(order)]
     return {

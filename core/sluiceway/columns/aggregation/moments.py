@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from sluiceway.columns.aggregation.accumulator import Accumulator, Arrays, PlainAccumulator, after
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.values import Values, as_floats, where_valid, without_nulls
+from sluiceway.columns.numpy_arrays import array_of
 from sluiceway.util.overriding import override
 
 __all__ = ["Moments"]
@@ -92,4 +92,4 @@ class Moments(PlainAccumulator):
             # Rounding may leave a small negative number.
             variance = np.where(variance < 0, 0.0, variance)
             found = np.sqrt(variance) if self._root else variance
-        return pa.array(found, mask=n <= self._ddof)
+        return array_of(found, mask=n <= self._ddof)

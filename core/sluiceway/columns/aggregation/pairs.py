@@ -17,6 +17,7 @@ from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.values import Values, as_floats, without_nulls
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.keys.word_table import WordTable
+from sluiceway.columns.numpy_arrays import array_of, numpy_of
 from sluiceway.util.overriding import override
 
 __all__ = ["Distinct", "Greatest", "Sketch"]
@@ -113,7 +114,7 @@ class Distinct(Accumulator):
 
     @override
     def result(self, count: int) -> Any:
-        return pa.array(self._counts["count"][:count])
+        return array_of(self._counts["count"][:count])
 
     @override
     def state(self, count: int) -> Any:
@@ -148,7 +149,7 @@ class Greatest(Accumulator):
 
     def __init__(self, kind: Any, k: int) -> None:
         self._kind, self._k = kind, k
-        self._rows = RowsByPosition(Values(pa.array([], kind)).numbers)
+        self._rows = RowsByPosition(Values(pa.nulls(0, kind)).numbers)
         self._kept = 0
 
     @override
@@ -286,7 +287,7 @@ class Sketch(Accumulator):
         totals = before[1:] - before[:-1]
         rank = np.floor(self._q * np.maximum(totals - 1, 0)).astype(np.int64)
         found = np.searchsorted(reached, before[:-1] + rank, side="right")
-        return pa.array(self._values(buckets[np.minimum(found, len(at) - 1)]), mask=totals == 0)
+        return array_of(self._values(buckets[np.minimum(found, len(at) - 1)]), mask=totals == 0)
 
     def _values(self, buckets: Any) -> Any:
         signed = buckets - _ZERO
@@ -313,7 +314,7 @@ class Sketch(Accumulator):
     @override
     def restore(self, at: Any, state: Any) -> None:
         where, values = flat(state)
-        self._add(at[where], values.field("bucket").to_numpy(), values.field("count").to_numpy())
+        self._add(at[where], numpy_of(values.field("bucket")), numpy_of(values.field("count")))
 
     @property
     @override

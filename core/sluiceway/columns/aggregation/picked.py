@@ -13,6 +13,7 @@ from sluiceway.columns.aggregation.accumulator import Accumulator, Arrays, after
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.values import Values, where_valid, without_nulls
 from sluiceway.columns.keys.key_columns import counts_type, numbers_of
+from sluiceway.columns.numpy_arrays import array_of, numpy_of
 from sluiceway.util.overriding import override
 
 __all__ = ["Extreme", "Picked", "numpy_type", "one_zero", "result_array"]
@@ -20,15 +21,13 @@ __all__ = ["Extreme", "Picked", "numpy_type", "one_zero", "result_array"]
 
 def result_array(numbers: Any, kind: Any, empty: Any) -> Any:
     """Return numbers as :func:`numbers_of` makes them as an Arrow array of the column's type."""
-    if not pa.types.is_temporal(kind):
-        return pa.array(numbers, kind, mask=empty)
-    width = pa.int32() if kind.bit_width == 32 else pa.int64()
-    return pa.array(numbers, width, mask=empty).view(kind)
+    found = array_of(numbers, mask=empty)
+    return found.view(kind) if pa.types.is_temporal(kind) else found
 
 
 def numpy_type(kind: Any) -> Any:
     """Return the type of the numbers of a column; object where it has none."""
-    numbers = numbers_of(pa.array([], kind))
+    numbers = numbers_of(pa.nulls(0, kind))
     return np.dtype(object) if numbers is None else numbers.dtype
 
 
@@ -86,7 +85,7 @@ class _Typed(Accumulator):
     def restore(self, at: Any, state: Any) -> None:
         for field, values in zip(state.type, state.flatten(), strict=True):
             if field.name != "value":
-                self.arrays[field.name][at] = values.to_numpy(zero_copy_only=False)
+                self.arrays[field.name][at] = numpy_of(values)
                 continue
             kept = Values(values)
             valid = slice(None) if kept.valid is None else kept.valid

@@ -17,6 +17,7 @@ from sluiceway.columns.aggregation.stored import open_stored
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.kept.timed_rows import shifted
 from sluiceway.columns.keys.key_ids import KeyIds
+from sluiceway.columns.numpy_arrays import array_of, numpy_of
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK
 
 __all__ = ["SAVED", "Sessions"]
@@ -331,7 +332,7 @@ class Sessions:
 
     def rows(self, places: Any) -> Any:
         """Return the sessions at some places as a record batch: bounds, keys and accumulators."""
-        columns = [*(pa.array(self._all[name][places]) for name in SAVED)]
+        columns = [*(array_of(self._all[name][places]) for name in SAVED)]
         columns += self._keys.columns(self._all["key"][places])
         columns += [each.part(places) for each in self._accumulators.values()]
         names = [*SAVED, *(f"key {name}" for name in self._layout.keys), *self._accumulators]
@@ -345,7 +346,7 @@ class Sessions:
             self._resize(len(part))
             columns = part.columns
             for name, column in zip(SAVED, columns, strict=False):
-                self._all[name][places] = column.to_numpy()
+                self._all[name][places] = numpy_of(column)
             self._all["key"][places] = self._keys.find(columns[len(SAVED) : first])
             self._all["open"][places] = True
             for accumulator, state in zip(self._accumulators.values(), columns[first:], strict=True):

@@ -22,6 +22,7 @@ from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.keys.direct_index import number_new
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.keys.word_table import WordTable
+from sluiceway.columns.numpy_arrays import array_of, numpy_of
 
 __all__ = [
     "CHUNK",
@@ -373,7 +374,7 @@ class AggregateSlice:
         if not len(at):
             return {}
         ids = self.positions.ids[at]
-        columns = [pa.array(at.astype(np.int32)), *self._keys.columns(ids)]
+        columns = [array_of(at.astype(np.int32)), *self._keys.columns(ids)]
         columns += [accumulator.part(at) for accumulator in self.accumulators.values()]
         names = ["position", *(f"key {name}" for name in self._layout.keys), *self.accumulators]
         whole = pa.RecordBatch.from_arrays(columns, names)
@@ -399,16 +400,16 @@ class AggregateSlice:
             block._replace(rows=self._layout.read(block.metadata, block.rows, len(_FIXED))) for block in blocks
         ]
         parts = _together(latest(found))
-        stored = [part.column(0).to_numpy() for part in parts]
+        stored = [numpy_of(part.column(0)) for part in parts]
         order = _order(stored)
         self.moved = bool(len(order)) and not np.array_equal(np.concatenate(stored)[order], np.arange(len(order)))
         offset = 0
         at_of_row = np.empty(len(order), np.int64)
         at_of_row[order] = np.arange(len(order))
         keys = [
-            pa.concat_arrays([part.column(place) for part in parts]).take(pa.array(order))
+            pa.concat_arrays([part.column(place) for part in parts]).take(array_of(order))
             if parts
-            else pa.array([], kind)
+            else pa.nulls(0, kind)
             for place, kind in enumerate(self._layout.keys.values(), len(_FIXED))
         ]
         self.find(self._keys.find(keys))
@@ -429,7 +430,7 @@ class AggregateSlice:
             self._last_change = max(self._last_change, -block.number, block.includes)
             if block.number < 0:
                 self._rows_of_changes += len(block.rows)
-                places = block.rows.column(0).to_numpy() // CHUNK
+                places = numpy_of(block.rows.column(0)) // CHUNK
                 self._chunks_of_changes |= set(np.unique(places).tolist())
         self._changes = sorted({-block.number for block in blocks if block.number < 0})
 

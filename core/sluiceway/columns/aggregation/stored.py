@@ -12,6 +12,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from sluiceway.columns.numpy_arrays import array_of, numpy_of
+
 __all__ = ["INCLUDES", "LAYOUT", "Stored", "latest", "open_stored"]
 
 LAYOUT: Final = b"sluiceway.aggregates"
@@ -72,10 +74,10 @@ def latest(blocks: Iterable[Stored]) -> list[Any]:
         seen = np.zeros(0, np.int64)
         kept = []
         for block in some:
-            at = block.rows.column(0).to_numpy()
+            at = numpy_of(block.rows.column(0))
             places = np.flatnonzero(~np.isin(at, seen))
             if len(places):
-                kept.append(block.rows if len(places) == len(at) else block.rows.take(pa.array(places)))
+                kept.append(block.rows if len(places) == len(at) else block.rows.take(array_of(places)))
                 seen = np.concatenate([seen, at])
         found += reversed(kept)
     return found

@@ -21,6 +21,7 @@ from sluiceway.columns.aggregation.accumulator import (
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.values import Values, where_valid, without_nulls
 from sluiceway.columns.keys.key_columns import decimal_halves
+from sluiceway.columns.numpy_arrays import array_of
 from sluiceway.errors import SluicewayError
 from sluiceway.util.overriding import override
 
@@ -69,7 +70,7 @@ class Counted(PlainAccumulator):
 
     @override
     def result(self, count: int) -> Any:
-        return pa.array(self.arrays["count"][:count])
+        return array_of(self.arrays["count"][:count])
 
 
 def limbs_of(values: Values) -> list[Any]:
@@ -259,7 +260,7 @@ class Summed(PlainAccumulator):
     def result(self, count: int) -> Any:
         empty = ~self.arrays["some"][:count]
         if self._is_float:
-            return pa.array(self.arrays["total"][:count], mask=empty)
+            return array_of(self.arrays["total"][:count], mask=empty)
         if self._is_decimal:
             return self._decimals(count, empty)
         if not self._limbs:
@@ -271,8 +272,8 @@ class Summed(PlainAccumulator):
             self._check(((high < floor) | (high >= ceiling)) & ~empty)
             totals = (high << np.int64(32)) | low
         if self._type == pa.uint64():
-            return pa.array(totals.view(np.uint64), mask=empty)
-        found = pa.array(totals, mask=empty)
+            return array_of(totals.view(np.uint64), mask=empty)
+        found = array_of(totals, mask=empty)
         return found if found.type == self._type else found.view(self._type)
 
     def _check(self, outside: Any) -> None:
@@ -384,7 +385,7 @@ class Averaged(Accumulator):
         counts = self._count.arrays["count"][:count]
         if not pa.types.is_decimal(self._type):
             with np.errstate(all="ignore"):
-                return pa.array(self._sum.totals(count) / counts, mask=counts == 0)
+                return array_of(self._sum.totals(count) / counts, mask=counts == 0)
         # Integers up to the one division, which rounds halves away from zero.
         raised = 10 ** (self._type.scale - self._kind.scale)
         return decimals(

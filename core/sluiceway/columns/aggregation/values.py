@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.keys.key_columns import counts_of, numbers_of, plain, valid_of
+from sluiceway.columns.numpy_arrays import array_of
 
 __all__ = ["Values", "as_floats", "where_valid", "without_nulls"]
 
@@ -37,7 +38,7 @@ class Values:
     def array(self) -> Any:
         """The column, as an Arrow array."""
         if self._array is None and self._of is not None:
-            self._array = self._of.array.take(pa.array(self._rows))
+            self._array = self._of.array.take(array_of(self._rows))
         return self._array
 
     @property

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.keys.key_columns import plain
+from sluiceway.columns.numpy_arrays import array_of, numpy_of
 
 __all__ = ["DictionaryCoding"]
 
@@ -98,7 +99,7 @@ def _has_codes(column: Any) -> bool:
 
 def _codes_of(column: Any) -> Any:
     """Return the codes as numpy takes them for indices, which unsigned ones of 64 bits are not."""
-    return column.indices.to_numpy().astype(np.intp, copy=False)
+    return numpy_of(column.indices).astype(np.intp, copy=False)
 
 
 def _coded(columns: Sequence[Any]) -> Any:
@@ -113,7 +114,7 @@ def _coded(columns: Sequence[Any]) -> Any:
             return None
         codes *= len(coded.dictionary)
         codes += _codes_of(coded)
-    return pa.array(codes).dictionary_encode()
+    return array_of(codes).dictionary_encode()
 
 
 def _first_rows(columns: Sequence[Any], codes: Any, count: int) -> tuple[list[Any], Any]:
@@ -125,5 +126,5 @@ def _first_rows(columns: Sequence[Any], codes: Any, count: int) -> tuple[list[An
     order = first.argsort()[: np.count_nonzero(first < size)]  # a dictionary may have values that no row has
     place = np.empty(count, np.intp)
     place[order] = np.arange(len(order))
-    rows = pa.array(first[order])
+    rows = array_of(first[order])
     return [column.take(rows) for column in columns], place.take(codes)

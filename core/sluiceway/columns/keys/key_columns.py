@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from sluiceway.columns.keys.word_table import LONG
+from sluiceway.columns.numpy_arrays import array_of, numpy_of, zeros_for_nulls
 from sluiceway.errors import UnstableKeyError
 from sluiceway.keygroups import encoded, stable_hash
 from sluiceway.util.arrow_types import with_leaves
@@ -48,7 +49,7 @@ def plain(column: Any) -> Any:
     if isinstance(column, pa.ChunkedArray):
         column = column.combine_chunks()
         if isinstance(column, pa.ChunkedArray):
-            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+            column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.nulls(0, column.type)
     while pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_run_end_encoded(column.type):
@@ -60,7 +61,7 @@ def valid_of(column: Any) -> Any:
     """Return an array of bool that is False where the column is null; None where nothing is."""
     if not column.null_count:
         return None
-    return column.is_valid().to_numpy(zero_copy_only=False)
+    return numpy_of(column.is_valid())
 
 
 def numbers_of(column: Any) -> Any:
@@ -69,17 +70,11 @@ def numbers_of(column: Any) -> Any:
     None for other types. Times are their counts of units since the epoch.
     """
     kind = column.type
-    if pa.types.is_boolean(kind):
-        if column.null_count:
-            column = column.fill_null(False)
-        return column.to_numpy(zero_copy_only=False)
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         column = counts_of(column)
-    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+    elif not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         return None
-    if column.null_count:
-        column = column.fill_null(0)
-    return column.to_numpy(zero_copy_only=False)
+    return numpy_of(zeros_for_nulls(column))
 
 
 def without_negative_zeros(column: Any) -> Any:
@@ -88,7 +83,7 @@ def without_negative_zeros(column: Any) -> Any:
         return column
     valid = valid_of(column)
     numbers = numbers_of(column) + 0.0  # by numpy, as Arrow does not add half floats
-    return pa.array(numbers, column.type, mask=None if valid is None else ~valid)
+    return array_of(numbers, mask=None if valid is None else ~valid)
 
 
 def counts_of(column: Any) -> Any:

@@ -19,6 +19,7 @@ from sluiceway.columns.keys.key_columns import (
     words_of,
 )
 from sluiceway.columns.keys.word_table import WordTable
+from sluiceway.columns.numpy_arrays import array_of
 from sluiceway.errors import StateError, UnstableKeyError
 from sluiceway.keygroups import stable_hash
 
@@ -107,7 +108,7 @@ def keys_of_groups(max_parallelism: int) -> list[int]:
     start, step = 0, max(1024, 4 * max_parallelism)
     while (found < 0).any():
         numbers = np.arange(start, start + step)
-        groups = key_groups_of_rows([pa.array(numbers)], max_parallelism)
+        groups = key_groups_of_rows([array_of(numbers)], max_parallelism)
         first, at = np.unique(groups, return_index=True)
         new = found[first] < 0
         found[first[new]] = numbers[at[new]]
@@ -197,7 +198,7 @@ class KeyIds:
         found = self._find_words(columns) if self._table is not None else None
         numbers, new = self._find_objects(columns) if found is None else found
         if len(new):
-            self._append([column.take(pa.array(new)) for column in columns])
+            self._append([column.take(array_of(new)) for column in columns])
         return numbers
 
     def find_in(self, data: Any, names: Sequence[str]) -> Any:
@@ -228,11 +229,11 @@ class KeyIds:
             if len(chunks) > 1:
                 self._chunks[index] = [_joined(chunks)]
         columns = [
-            chunks[0] if chunks else pa.array([], t) for chunks, t in zip(self._chunks, self.types, strict=True)
+            chunks[0] if chunks else pa.nulls(0, t) for chunks, t in zip(self._chunks, self.types, strict=True)
         ]
         if numbers is None:
             return columns
-        taken = pa.array(numbers)
+        taken = array_of(numbers)
         return [column.take(taken) for column in columns]
 
     def _some(self, numbers: Any) -> list[Any]:
@@ -248,10 +249,10 @@ class KeyIds:
         )
         found = []
         for chunks, kind in zip(self._chunks, self.types, strict=True):
-            parts = [pa.array([], kind)]
+            parts = [pa.nulls(0, kind)]
             for chunk, begin, end in zip(chunks, borders[:-1], borders[1:], strict=True):
-                parts.append(chunk.take(pa.array(places[begin:end])))
-            found.append(pa.concat_arrays(parts).take(pa.array(back)))
+                parts.append(chunk.take(array_of(places[begin:end])))
+            found.append(pa.concat_arrays(parts).take(array_of(back)))
         return found
 
     def since(self, number: int) -> list[Any]:
@@ -264,7 +265,7 @@ class KeyIds:
                     break
                 parts.append(chunk.slice(max(0, len(chunk) - left)))
                 left -= len(chunk)
-            found.append(_joined(parts[::-1]) if parts else pa.array([], kind))
+            found.append(_joined(parts[::-1]) if parts else pa.nulls(0, kind))
         return found
 
     def retain(self, live: Any) -> Any:
