@@ -27,7 +27,7 @@ def as_one(table: pa.Table) -> pa.RecordBatch:
     if len(batches) == 1:
         return batches[0]
     if not batches:
-        return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in table.schema], schema=table.schema)
+        return pa.RecordBatch.from_arrays([pa.nulls(0, f.type) for f in table.schema], schema=table.schema)
     try:
         made = table.combine_chunks().to_batches() or batches[:1]
     except pa.ArrowInvalid:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from sluiceway.columns.numpy_arrays import array_of, numpy_of
+
 __all__ = ["partitions"]
 
 
@@ -27,11 +29,11 @@ def partitions(data: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[dic
             column = column.dictionary_decode()
         encoded = column.dictionary_encode("encode")
         # "encode" gives null an entry of the dictionary.
-        codes = codes * len(encoded.dictionary) + encoded.indices.to_numpy(zero_copy_only=False)
+        codes = codes * len(encoded.dictionary) + numpy_of(encoded.indices)
         # Numbered anew for each column, so that no product of their numbers overflows.
         found, first, codes = np.unique(codes, return_index=True, return_inverse=True)
     rows = data.select([name for name in data.schema.names if name not in names])
-    heads = data.select(list(names)).take(pa.array(first, pa.int64())).to_pylist()
+    heads = data.select(list(names)).take(array_of(first)).to_pylist()
     if len(found) == 1:
         yield heads[0], rows
         return
@@ -40,4 +42,4 @@ def partitions(data: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[dic
     for at in np.argsort(first, kind="stable").tolist():
         start = ends[at - 1] if at else 0
         # A copy: a slice would keep the memory of the whole batch for as long as the rows are kept.
-        yield heads[at], rows.take(pa.array(order[start : ends[at]], pa.int64()))
+        yield heads[at], rows.take(array_of(order[start : ends[at]]))

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from sluiceway.columns.keys.dictionary_coding import DictionaryCoding
 from sluiceway.columns.keys.key_ids import key_groups_in
+from sluiceway.columns.numpy_arrays import array_of
 from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.elements import Batch
 from sluiceway.keygroups import SubtaskCache
@@ -94,6 +95,6 @@ def scattered(
         if len(rows) == len(of):
             return [(consumer, Batch.of_columns(data, timestamps))]
         if len(rows):
-            part = data.take(rows)
+            part = data.take(array_of(rows))
             out.append((consumer, Batch.of_columns(part, None if stamps is None else as_array(stamps.take(rows)))))
     return out

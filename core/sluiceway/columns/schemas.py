@@ -233,11 +233,24 @@ def _without_runs(rows: _Rows) -> _Rows:
 
 def has_unions(kind: Any) -> bool:
     """Return if values of a type are of several types, or have parts that are: Arrow takes no rows of such."""
+    if _is_plain(kind):  # no try, which would import pandas: see numpy_arrays
+        return False
     try:
         pa.array([None], kind)
     except pa.ArrowNotImplementedError:
         return True
     return False
+
+
+def _is_plain(kind: Any) -> bool:
+    """Return if Arrow is known to make values of a type: it has no unions, extensions and rare encodings."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        return types.is_string(kind.value_type)
+    if types.is_union(kind) or types.is_run_end_encoded(kind):
+        return False
+    inner = (kind.field(at).type for at in range(kind.num_fields))
+    return not isinstance(kind, pa.BaseExtensionType) and all(map(_is_plain, inner))
 
 
 def _without_views(kind: Any) -> Any:

@@ -8,16 +8,15 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from sluiceway.columns.numpy_arrays import numpy_of
 from sluiceway.errors import FunctionContractError
 
 __all__ = [
     "as_array",
-    "as_column",
+    "as_numbers",
     "as_numpy",
     "event_times",
-    "from_column",
     "problem_of_time_column",
     "without_time",
 ]
@@ -40,17 +39,6 @@ def as_array(stamps: np.ndarray[Any, Any]) -> array[int]:
     data: Any = np.ascontiguousarray(stamps, np.int64).view(np.uint8)
     out.frombytes(data)
     return out
-
-
-def as_column(stamps: Sequence[int]) -> pa.Array[Any]:
-    """Return a batch's timestamps as a column of int64."""
-    column: pa.Array[Any] = pa.array(as_numpy(stamps))
-    return column
-
-
-def from_column(column: Any) -> array[int]:
-    """Return a column of int64 without nulls as timestamps of a batch."""
-    return as_array(column.to_numpy())
 
 
 def problem_of_time_column(kind: pa.DataType) -> str | None:
@@ -96,7 +84,7 @@ def event_times(column: pa.Array[Any], name: str, step: str) -> array[int]:
 
 def without_time(column: pa.Array[Any]) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Return for each row whether :func:`event_times` fails on it."""
-    missing: np.ndarray[Any, np.dtype[np.bool_]] = column.is_null().to_numpy(zero_copy_only=False)
+    missing = numpy_of(column.is_null())
     if pa.types.is_timestamp(column.type) and (factor := _UNITS[column.type.unit]) > 1:
         numbers = as_numbers(column.fill_null(0))
         missing = missing | (numbers * factor // factor != numbers)
@@ -105,4 +93,4 @@ def without_time(column: pa.Array[Any]) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 def as_numbers(column: pa.Array[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Return a column of 64-bit timestamps or numbers, without nulls, as an int64 array."""
-    return np.asarray(pc.cast(column, pa.int64()).to_numpy(zero_copy_only=False))
+    return numpy_of(column.cast(pa.int64()))

@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 from sluiceway.columns import pushdown
 from sluiceway.columns.expressions import all_compiled
 from sluiceway.columns.joining import as_one
-from sluiceway.columns.keys.key_columns import plain
+from sluiceway.columns.keys.key_columns import numbers_of, plain
+from sluiceway.columns.numpy_arrays import array_of, numpy_of, zeros_for_nulls
 from sluiceway.columns.schemas import from_outside
 from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.connector import Alternatives
@@ -350,11 +351,11 @@ class Filter(_OfExpressions):
 
 def _filtered(data: pa.RecordBatch, stamps: Stamps, chosen: Any) -> tuple[pa.RecordBatch, Stamps]:
     """Return the rows for which an array of bool is true."""
-    mask = chosen.fill_null(False) if chosen.null_count else chosen
+    mask = zeros_for_nulls(chosen)
     kept = data.filter(mask)
     if stamps is None or kept.num_rows == data.num_rows:
         return kept, stamps
-    return kept, as_array(as_numpy(stamps)[mask.to_numpy(zero_copy_only=False)])
+    return kept, as_array(as_numpy(stamps)[numpy_of(mask)])
 
 
 @dataclass(frozen=True)
@@ -424,13 +425,12 @@ class Explode(Transform):
         if stamps is None and data.num_columns == 1:
             return pa.RecordBatch.from_arrays([elements], names=names), None
         # Not list_parent_indices(), which counts elements of null lists and of rows before a slice, too.
-        lengths = pc.list_value_length(lists).fill_null(0).to_numpy(zero_copy_only=False)
-        parents: Any = pa.array(np.repeat(np.arange(len(lists)), lengths))
+        parents = np.repeat(np.arange(len(lists)), numbers_of(pc.list_value_length(lists)))
         at = data.schema.get_field_index(self.name)
-        arrays = list(data.remove_column(at).take(parents).columns) if data.num_columns > 1 else []
+        arrays = list(data.remove_column(at).take(array_of(parents)).columns) if data.num_columns > 1 else []
         arrays.insert(at, elements)
         out = pa.RecordBatch.from_arrays(arrays, names=names)
-        return out, None if stamps is None else as_array(as_numpy(stamps)[parents.to_numpy()])
+        return out, None if stamps is None else as_array(as_numpy(stamps)[parents])
 
     def name_after(self, name: str, schema: pa.Schema) -> str | None:
         """Return the name; None: it is that of the lists."""
@@ -521,7 +521,7 @@ class Lookup(Transform):
         if not self.outer and found.null_count:
             mask = found.is_valid()
             data, found = data.filter(mask), found.drop_null()
-            stamps = None if stamps is None else as_array(as_numpy(stamps)[mask.to_numpy(zero_copy_only=False)])
+            stamps = None if stamps is None else as_array(as_numpy(stamps)[numpy_of(mask)])
         arrays = [*data.columns, *(column.take(found) for column in self.columns.columns)]
         names = [*data.schema.names, *self.columns.schema.names]
         return pa.RecordBatch.from_arrays(arrays, names=names), stamps
