@@ -17,6 +17,7 @@ from sluiceway.columns.aggregation.slices import AggregateSlice
 from sluiceway.columns.aggregation.stored import LAYOUT
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.keys.key_ids import KeyIds
+from sluiceway.columns.numpy_arrays import array_of, numpy_of
 from sluiceway.columns.routing import subtasks_of_groups
 from sluiceway.columns.times import as_array, as_numpy
 from sluiceway.elements import MIN_WATERMARK, Batch
@@ -116,7 +117,7 @@ class ColumnCombiner(CombinerBase):
         if not late:
             return None
         left = np.sort(np.concatenate(late))
-        return Batch.of_columns(data.take(pa.array(left)), as_array(times[left]))
+        return Batch.of_columns(data.take(array_of(left)), as_array(times[left]))
 
     def _add_to(self, start: int, ids: Any, columns: dict[str, Values]) -> None:
         held = self._slices.get(start)
@@ -176,7 +177,7 @@ class Partials:
         names = [_ROWS, *layout.keys, *data.schema.names[keys + 1 :]]
         ordered = pa.RecordBatch.from_arrays([columns[keys], *columns[:keys], *columns[keys + 1 :]], names)
         read = layout.read(metadata, ordered, 1)
-        self.rows = read.column(0).to_numpy()
+        self.rows = numpy_of(read.column(0))
         self.keys = read.columns[1 : keys + 1]
         self.accumulators = dict(zip(layout.aggregates, read.columns[keys + 1 :], strict=True))
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
-
+from sluiceway.columns.numpy_arrays import array_of
 from sluiceway.columns.times import as_array
 from sluiceway.elements import Batch
 from sluiceway.functions import OutputTag
@@ -28,4 +27,4 @@ def give_late_rows(operator: Operator, tag: OutputTag[Any] | None, data: Any, st
     if tag is None:
         count_late(operator, len(rows))
     else:
-        operator.output.side(tag.name, Batch.of_columns(data.take(pa.array(rows)), as_array(stamps[rows])))
+        operator.output.side(tag.name, Batch.of_columns(data.take(array_of(rows)), as_array(stamps[rows])))

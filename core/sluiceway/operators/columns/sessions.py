@@ -15,8 +15,9 @@ from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.joining import as_one
 from sluiceway.columns.kept.timed_rows import shifted
 from sluiceway.columns.keys.idle_keys import HoldsKeys
+from sluiceway.columns.numpy_arrays import array_of
 from sluiceway.columns.state_names import SESSIONS, SLICES
-from sluiceway.columns.times import as_numpy
+from sluiceway.columns.times import as_numbers, as_numpy
 from sluiceway.elements import MAX_WATERMARK, Batch
 from sluiceway.operators.columns.cold_sessions import SESSIONS_STATE, ColdSessions
 from sluiceway.operators.columns.definition import reading
@@ -176,11 +177,11 @@ class ColumnSessionOperator(ColumnTimeOperator):
             results, starts, ends = self._sessions.results(places)
             again = ends <= limits[kept]
             if again.any():
-                found.append((kept[again], self._rows_of(results, starts, ends).filter(pa.array(again))))
+                found.append((kept[again], self._rows_of(results, starts, ends).filter(array_of(again))))
         if found:
-            by_row: Any = np.concatenate([rows for rows, _ in found]).argsort()
-            ordered = as_one(pa.Table.from_batches([data for _, data in found]).take(by_row))
-            ends = ordered.column("window_end").cast(pa.int64()).to_numpy()
+            by_row = np.concatenate([rows for rows, _ in found]).argsort()
+            ordered = as_one(pa.Table.from_batches([data for _, data in found]).take(array_of(by_row)))
+            ends = as_numbers(ordered.column("window_end"))
             for _ in self._emit_rows(ordered, ends - 1):
                 pass
         return np.sort(np.concatenate(late))

@@ -13,6 +13,7 @@ from sluiceway.columns.aggregation.layout import Layout
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.keys.idle_keys import HoldsKeys, forget_idle
 from sluiceway.columns.keys.key_ids import KeyIds, keys_of_groups
+from sluiceway.columns.numpy_arrays import array_of
 from sluiceway.columns.state_names import KEYS, PROGRESS, SESSIONS, SLICES
 from sluiceway.columns.times import as_array
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch, Watermark
@@ -228,7 +229,7 @@ class ColumnTimeOperator(KeyedOperator, TimedOperator):
 
     def _bounds(self, name: str, times: Any) -> Any:
         """Return the column of the starts or the ends of windows."""
-        return pa.array(times).view(self._step.schema.field(name).type)
+        return array_of(times).view(self._step.schema.field(name).type)
 
 
 def layout_of(step: ColumnWindowStep, step_name: str) -> Layout:

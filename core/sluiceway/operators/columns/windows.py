@@ -17,6 +17,7 @@ from sluiceway.columns.aggregation.slices import AggregateSlice
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.joining import as_one
 from sluiceway.columns.keys.idle_keys import HoldsKeys
+from sluiceway.columns.numpy_arrays import array_of
 from sluiceway.columns.state_names import KEYS
 from sluiceway.columns.times import as_numpy
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch
@@ -193,7 +194,7 @@ class ColumnWindowOperator(ColumnTimeOperator):
             kept, late = _parted(np.arange(len(ids)), self._limits_of(ids), self._slicing.last_end(start))
             if len(late):
                 count_late(self, int(partials.rows[late].sum()))
-                ids, states = ids[kept], {name: each.take(pa.array(kept)) for name, each in states.items()}
+                ids, states = ids[kept], {name: each.take(array_of(kept)) for name, each in states.items()}
         if len(ids):
             self._slice_at(start).merge_states(ids, states)
 
@@ -348,7 +349,7 @@ class ColumnWindowOperator(ColumnTimeOperator):
     def _emit_window(self, window: AggregateSlice, end: int) -> Iterator[None]:
         data = self._rows_of(window.results(), end)
         if self._ahead is not None:
-            data = data.filter(pa.array(self._ahead[window.groups()] < end))
+            data = data.filter(array_of(self._ahead[window.groups()] < end))
         yield from self._emit_rows(data, np.full(data.num_rows, min(end - 1, MAX_WATERMARK)))
 
     def _rows_of(self, results: dict[str, Any], end: int) -> Any:
