@@ -144,7 +144,7 @@ class ColumnCombiner(CombinerBase):
             for consumer in np.flatnonzero(np.bincount(routes)).tolist():
                 chosen = routes == consumer
                 at = some[chosen]
-                arrays = [*self._keys.columns(ids[chosen]), pa.array(rows[at])]
+                arrays = [*self._keys.columns(ids[chosen]), array_of(rows[at])]
                 arrays += [each.part(at) for each in held.accumulators.values()]
                 names = [*self._layout.keys, _ROWS, *held.accumulators]
                 data = pa.RecordBatch.from_arrays(arrays, names)
