@@ -12,12 +12,14 @@ from sluiceway.errors import ConnectorError, SuppressRestartsError
 from sluiceway_files._compression import decompressing
 from sluiceway_files._splits import FileSplit, OpenFile
 
-__all__ = ["ADVICE", "COLUMNS_CHUNK", "LF", "Blocks", "FileReplacedError", "FileShortenedError", "cut"]
+__all__ = ["ADVICE", "COLUMNS_CHUNK", "LF", "Blocks", "FileReplacedError", "FileShortenedError", "cut", "tail_of"]
 
 LF: Final = b"\n"
 _CHUNK: Final = 256 * 1024
 COLUMNS_CHUNK: Final = 2 * 1024 * 1024
 """Bytes to read at once where they become columns: some 30,000 rows."""
+_TAIL: Final = 1024
+"""Bytes before the end of a file that tell it from another one of its name."""
 ADVICE: Final = (
     "Records may be missing: put the whole file back and begin again from the last checkpoint, and write to "
     "another name and rename what is complete"
@@ -63,13 +65,16 @@ class Blocks:
         self._aligned = split.offset is not None or split.start == 0
         self.offset = split.offset if split.offset is not None else max(split.start - 1, 0)
         self._begin = self._to_skip = self.offset
+        self._read_to = self.offset
+        # The file had as many bytes at least: when it was opened, when it was listed, or when it was read before.
+        self._least = _size(self._raw) or 0
         if not self._owned:
+            # Of a file that is read as a whole, another one is as good.
+            listed = split.size or 0 if split.tail else 0
+            self._least = max(self._least, listed, split.start, split.end or 0, self.offset)
+            self._check_tail()
             self._file.seek(self.offset, io.SEEK_SET)
             self._to_skip = 0
-        # The file had as many bytes at least: when it was opened, when it was cut, or when it was read before.
-        known = (_size(self._raw) or 0, *(() if self._owned else (split.start, split.end or 0, self.offset)))
-        self._least = max(known)
-        self._read_to = self.offset
 
     @property
     def behind(self) -> bool:
@@ -84,6 +89,7 @@ class Blocks:
         Raises:
             FileShortenedError: the file ends before the end that it had when it was opened, or before a place up
                 to which it was read.
+            FileReplacedError: it is another one than the file that was listed or begun.
         """
         if self._to_skip:
             # A compressed file is read from its start. A chunk per call, so that other tasks run in between.
@@ -100,6 +106,8 @@ class Blocks:
         if not data:
             self._check_size()
         start, block = self._lines_of(data) if self._aligned else self._align(data)
+        if self.ended:
+            self._check_tail()  # it may have been overwritten after it was opened
         if block:
             self._block = block
             self._check_seen(start)
@@ -139,6 +147,16 @@ class Blocks:
         """Close the decompressor."""
         if self._owned:
             self._file.close()
+
+    def _check_tail(self) -> None:
+        split = self._split
+        if not split.tail or split.size is None or tail_of(self._raw, split.size) == split.tail:
+            return
+        self._check_size()
+        raise FileReplacedError(
+            f"{self._name} was replaced or edited since it was listed: the bytes up to byte {split.size}, where "
+            f"it ended, are others, and it is read in several parts. {ADVICE}"
+        )
 
     def _check_size(self) -> None:
         size = _size(self._raw)
@@ -191,6 +209,13 @@ def _size(raw: Any) -> int | None:
         # Of remote files, the size when they were opened.
         size = getattr(raw, "size", None)
         return size if isinstance(size, int) else None
+
+
+def tail_of(raw: Any, size: int) -> int:
+    """Return the CRC-32 of the last bytes of a file that has this size, or had it. Moves the position."""
+    start = max(size - _TAIL, 0)
+    raw.seek(start)
+    return crc32(raw.read(size - start))
 
 
 def cut(size: int | None, split_size: int) -> list[tuple[int, int | None]]:

@@ -12,7 +12,7 @@ from sluiceway.connector import END_OF_INPUT, Wait
 from sluiceway.connector.line_splitter import DecodeErrors, LineDecoder
 from sluiceway.errors import ConnectorError, RejectedRecordError
 from sluiceway.util.overriding import override
-from sluiceway_files._blocks import LF, Blocks, cut
+from sluiceway_files._blocks import LF, Blocks, cut, tail_of
 from sluiceway_files._compression import Compression
 from sluiceway_files._places import Found
 from sluiceway_files._splits import FileSplit, Format, OpenFile, SplitReader
@@ -47,12 +47,16 @@ class _Lined(Format):
     def plan(
         self, file: Found, name: str, opener: Callable[[], Any], compression: Compression | None, split_size: int
     ) -> list[FileSplit]:
-        if compression is not None:
-            return [FileSplit(file.root, file.path)]
+        whole = FileSplit(file.root, file.path, size=file.size)
         parts = cut(file.size, split_size)
-        if len(parts) > 1 and not _seeks(opener):
-            return [FileSplit(file.root, file.path)]
-        return [FileSplit(file.root, file.path, start, end) for start, end in parts]
+        if compression is not None or file.size is None or len(parts) == 1:
+            return [whole]
+        with opener() as raw:
+            try:
+                tail = tail_of(raw, file.size)
+            except (OSError, ValueError, NotImplementedError):
+                return [whole]  # some HTTP servers send files from their start only
+        return [replace(whole, start=start, end=end, tail=tail) for start, end in parts]
 
     def read(self, file: OpenFile, split: FileSplit) -> SplitReader:
         return LineReader(Blocks(file, split, self.max_line_length), self.decoder, split, file)
@@ -100,16 +104,6 @@ class JsonLines(_Lined):
 
     def decoder(self, name: str) -> Decoder:
         return _JsonDecoder(self.type, self.on_error, name)
-
-
-def _seeks(opener: Callable[[], Any]) -> bool:
-    """Return whether reading can begin inside the file; some HTTP servers send files from their start only."""
-    with opener() as file:
-        try:
-            file.seek(1)
-        except (OSError, ValueError, NotImplementedError):
-            return False
-    return True
 
 
 class _TextDecoder:

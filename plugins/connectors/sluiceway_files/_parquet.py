@@ -78,7 +78,7 @@ class Parquet(Format):
         if not self.may_hold(file.path, name):
             return [FileSplit(file.root, file.path)]
         with opener() as raw:
-            opened = _open(raw, name)
+            opened, footer = _open(raw, name)
             schema, metadata = opened.schema_arrow, opened.metadata
             _check_different(schema.names if self.columns is None else self.columns, schema, name)
             rows, certain = self.filter_of(schema, name), self.certain_of(schema)
@@ -90,7 +90,8 @@ class Parquet(Format):
                 for number, group in ((number, metadata.row_group(number)) for number in groups)
             ]
         runs = _runs_of(groups, sizes, min(split_size, _LARGE_RUN))
-        return [FileSplit(file.root, file.path, start, end) for start, end in runs]
+        seen = crc32(footer)
+        return [FileSplit(file.root, file.path, start, end, seen=seen) for start, end in runs]
 
     @override
     def least_split(self, *, local: bool) -> int:
@@ -111,7 +112,7 @@ class Parquet(Format):
 
     def schema_in(self, raw: Any, name: str) -> Any:
         """Return the ``pyarrow.Schema`` of the columns to read. Raises RejectedRecordError."""
-        schema = _open(raw, name).schema_arrow
+        schema = _open(raw, name)[0].schema_arrow
         self.filter_of(schema, name)
         import pyarrow
 
@@ -201,7 +202,8 @@ _latest: tuple[bytes, Any] = (b"", None)
 """Footer of the file that was opened last, and what it says: each split of a file opens it."""
 
 
-def _open(raw: Any, name: str) -> Any:
+def _open(raw: Any, name: str) -> tuple[Any, bytes]:
+    """Return a file as pyarrow opens it, and its footer. Raises RejectedRecordError."""
     global _latest
     need_pyarrow()
     import pyarrow
@@ -221,7 +223,7 @@ def _open(raw: Any, name: str) -> Any:
     if footer and metadata is None:
         # Of hundreds of row groups it takes a millisecond or two to read, once for each of them.
         _latest = footer, opened.metadata
-    return opened
+    return opened, footer
 
 
 def _footer_of(raw: Any) -> bytes:
@@ -302,7 +304,8 @@ class _ParquetReader(SplitReader):
 
     def _open(self) -> Iterator[Any]:
         form, name = self._form, self._file.name
-        opened = _open(self._file.raw, name)
+        opened, footer = _open(self._file.raw, name)
+        self._footer = crc32(footer)
         schema = opened.schema_arrow
         _check_different(schema.names if form.columns is None else form.columns, schema, name)
         self._values = form.values_of(self._split.path, name)
@@ -341,11 +344,9 @@ class _ParquetReader(SplitReader):
                 f"{self._file.name} was shortened or replaced since it was read: of row group {self._group}, "
                 f"{split.skip} rows were read, and it has {metadata.row_group(self._group).num_rows} now. {ADVICE}"
             )
-        self._footer = crc32(_footer_of(self._file.raw))
-        if split.skip and split.seen not in (0, self._footer):
+        if split.seen not in (0, self._footer):
             raise FileReplacedError(
-                f"{self._file.name} was replaced since it was read: of row group {self._group}, {split.skip} rows "
-                f"were read of a file with another footer. {ADVICE}"
+                f"{self._file.name} was replaced since it was listed: it has another footer now. {ADVICE}"
             )
 
     def _batches_of(self, opened: Any, groups: Iterable[int], columns: list[str] | None) -> Iterator[Any]:

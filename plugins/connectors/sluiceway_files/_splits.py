@@ -30,8 +30,10 @@ class FileSplit:
         offset: where to go on: a byte where a line begins, or the row group; None: not begun.
         skip: how many lines, rows or records after ``offset`` were read already.
         line: number of lines of the part before ``offset``.
-        seen: CRC-32 of what tells the file from another one of its name, where ``skip`` counts from: of the lines
-            that were read, or of the footer of a Parquet file; 0: not known.
+        seen: CRC-32 of what tells the file from another one of its name: of the lines that were read where
+            ``skip`` counts from, or of the footer of a Parquet file; 0: not known.
+        size: bytes of the file when it was listed; None: not known.
+        tail: CRC-32 of the last bytes of a file in several parts when it was listed; 0: not known.
     """
 
     root: int
@@ -42,6 +44,8 @@ class FileSplit:
     skip: int = 0
     line: int = 0
     seen: int = 0
+    size: int | None = None
+    tail: int = 0
 
     def __setstate__(self, state: list[Any]) -> None:
         # Of an earlier version: without the last fields.
@@ -100,7 +104,7 @@ class Format(ABC):
         self, file: Found, name: str, opener: Callable[[], Any], compression: Compression | None, split_size: int
     ) -> list[FileSplit]:
         """Return the splits of a file; ``opener`` opens it, for a format that must look into it."""
-        return [FileSplit(file.root, file.path)]
+        return [FileSplit(file.root, file.path, size=file.size)]
 
     def least_split(self, *, local: bool) -> int:
         """Return how many bytes a split has at least; ``local``: if files are on a local disk."""

@@ -12,6 +12,7 @@ import tracemalloc
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -974,7 +975,7 @@ def _parquet(numbers: range) -> bytes:
             (source, _lines, "edited since it was read: the 20 lines after byte 0 are not")
             for _, source in SHORTENED
         ),
-        (FilesSource.parquet, _parquet, "of row group 0, 20 rows were read of a file with another footer"),
+        (FilesSource.parquet, _parquet, "since it was listed: it has another footer now"),
     ],
     ids=[*(name for name, _ in SHORTENED), "parquet"],
 )
@@ -1012,7 +1013,84 @@ def test_a_split_of_an_earlier_version_knows_nothing_of_what_was_read() -> None:
     old = FileSplit.__new__(FileSplit)
     old.__setstate__([0, "numbers.txt", 0, None, 7, 3, 0])
     assert old == split
-    assert pickle.loads(pickle.dumps(replace(split, seen=5))) == replace(split, seen=5)
+    known = replace(split, seen=5, size=9, tail=7)
+    assert pickle.loads(pickle.dumps(known)) == known
+
+
+PARTS: list[tuple[str, Any, Any]] = [
+    ("text", partial(FilesSource.text, split_size=100), _lines),
+    ("json", partial(FilesSource.json_lines, split_size=100), _lines),
+    ("parquet", FilesSource.parquet, _parquet),
+]
+parts = pytest.mark.parametrize(
+    ("source", "content"), [(source, content) for _, source, content in PARTS], ids=[name for name, _, _ in PARTS]
+)
+
+
+@parts
+@pytest.mark.parametrize("restored", [False, True])
+@pytest.mark.parametrize("more", [0, 700])
+def test_a_file_that_is_replaced_while_parts_of_it_are_left_to_read_fails(
+    source: Any, content: Any, restored: bool, more: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sluiceway_files._parquet._LARGE_RUN", 1)
+    path = tmp_path / "numbers.txt"
+    path.write_bytes(content(range(600)))
+    driver = SourceDriver(source(str(path)), limit=1000)
+    with driver:
+        assert 0 < len(driver.run(most=1)) < 600
+        beside = tmp_path / ".beside"
+        beside.write_bytes(content(range(5, 605 + more)))
+        beside.rename(path)
+        if restored:
+            snapshot = driver.snapshot()
+            driver.close()
+            driver = SourceDriver(source(str(path)), limit=1000, restored=snapshot)
+        with driver, pytest.raises(FileReplacedError, match=r"numbers.txt was replaced .*since it was listed"):
+            driver.run()
+
+
+@parts
+def test_a_file_of_several_parts_that_is_written_again_with_the_same_content_is_the_same(
+    source: Any, content: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sluiceway_files._parquet._LARGE_RUN", 1)
+    path = tmp_path / "numbers.txt"
+    path.write_bytes(content(range(600)))
+    with SourceDriver(source(str(path)), limit=1000) as driver:
+        driver.run(most=1)
+        path.write_bytes(content(range(600)))
+        assert len(driver.run()) == 600
+
+
+def test_a_file_of_several_parts_may_grow_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.txt"
+    path.write_bytes(_lines(range(600)))
+    with SourceDriver(FilesSource.text(path, split_size=100), limit=1000) as driver:
+        driver.run(most=1)
+        with path.open("ab") as file:
+            file.write(_lines(range(600, 700)))
+        assert driver.run() == _lines(range(700)).decode().split()
+
+
+def test_a_file_that_is_overwritten_while_its_last_parts_are_read_fails(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.txt"
+    path.write_bytes(_lines(range(LINES)) + b"the last line\n")
+    source = FilesSource.text(path, split_size=path.stat().st_size // 2)
+    with SourceDriver(source, 2, limit=1000) as driver:
+        while not all(driver.records):
+            driver.poll()
+        path.write_bytes(_lines(range(LINES)) + b"another line\nof another day\n")
+        with pytest.raises(FileReplacedError, match=r"numbers.txt was replaced .* it is read in several parts"):
+            driver.run()
+
+
+def test_a_whole_file_that_was_not_begun_may_be_replaced_by_a_shorter_one(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.txt"
+    path.write_bytes(_lines(range(100)))
+    with SourceDriver(FilesSource.text(path)) as driver:
+        path.write_bytes(_lines(range(60)))
+        assert len(driver.run()) == 60
 
 
 def test_a_remote_file_that_ends_before_the_position_fails() -> None:
