@@ -69,8 +69,8 @@ class Blocks:
         # The file had as many bytes at least: when it was opened, when it was listed, or when it was read before.
         self._least = _size(self._raw) or 0
         if not self._owned:
-            # Of a file that is read as a whole, another one is as good.
-            listed = split.size or 0 if split.tail else 0
+            # Of a file that is read as a whole and was not begun, another one is as good.
+            listed = split.size or 0 if split.tail or split.offset is not None else 0
             self._least = max(self._least, listed, split.start, split.end or 0, self.offset)
             self._check_tail()
             self._file.seek(self.offset, io.SEEK_SET)

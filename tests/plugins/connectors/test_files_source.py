@@ -1085,6 +1085,21 @@ def test_a_file_that_is_overwritten_while_its_last_parts_are_read_fails(tmp_path
             driver.run()
 
 
+@pytest.mark.parametrize("source", [source for _, source in SHORTENED], ids=[name for name, _ in SHORTENED])
+def test_a_whole_file_that_is_shortened_before_a_restore_fails(source: Any, tmp_path: Path) -> None:
+    path = tmp_path / "numbers.txt"
+    path.write_bytes(_lines(range(100)))
+    with SourceDriver(source(str(path)), limit=20) as driver:
+        driver.run(most=20)
+        begun = driver.snapshot()
+    path.write_bytes(_lines(range(60)))
+    with (
+        SourceDriver(source(str(path)), restored=begun) as driver,
+        pytest.raises(FileShortenedError, match=r"numbers.txt was shortened while it was read: it had \d+ bytes"),
+    ):
+        driver.run()
+
+
 def test_a_whole_file_that_was_not_begun_may_be_replaced_by_a_shorter_one(tmp_path: Path) -> None:
     path = tmp_path / "numbers.txt"
     path.write_bytes(_lines(range(100)))
