@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final, TypeVar
+from typing import IO, Final, TypeVar
 
 from sluiceway.checkpoint_storage import CheckpointStorage, StoredFile, check_name
 from sluiceway.errors import CheckpointError
@@ -81,9 +81,10 @@ class LocalStorage(CheckpointStorage):
     def _written(self, name: str, path: str, parts: Iterable[bytes]) -> Iterator[tuple[str, int]]:
         """Write a temporary file and yield it with its size; removed if anything fails."""
         partial = _partial(path)
-        with self._failing("write", name):
-            file = _in_directory(path, lambda: open(partial, "xb", opener=private_opener))  # noqa: SIM115 - closed below
+        file: IO[bytes] | None = None
         try:
+            with self._failing("write", name):
+                file = _in_directory(path, lambda: open(partial, "xb", opener=private_opener))  # noqa: SIM115 - closed below
             for part in parts:
                 with self._failing("write", name):
                     file.write(part)
@@ -96,9 +97,9 @@ class LocalStorage(CheckpointStorage):
             yield partial, size
         except BaseException:
             with suppress(OSError):
-                file.close()
-            with suppress(OSError):
-                os.unlink(partial)
+                if file is not None:
+                    file.close()
+            self._abandon(partial)
             raise
 
     def put_file(self, name: str, path: str) -> int:
@@ -116,8 +117,7 @@ class LocalStorage(CheckpointStorage):
                 with suppress(FileNotFoundError):  # still there if the target was a link to the same file before
                     os.unlink(partial)
             except OSError as error:
-                with suppress(OSError):
-                    os.unlink(partial)
+                self._abandon(partial)
                 if error.errno not in _NO_LINK:
                     raise
                 return super().put_file(name, path)
@@ -164,13 +164,24 @@ class LocalStorage(CheckpointStorage):
                 os.unlink(path)
             emptied.add(os.path.dirname(path))
         for folder in emptied:
-            while folder != self.location and len(folder) > len(self.location):
-                try:
-                    # Fails for a directory with files, also for one that another process has put there just now.
-                    os.rmdir(folder)
-                except OSError:
-                    break
-                folder = os.path.dirname(folder)
+            self._remove_empty(folder)
+
+    def _abandon(self, partial: str) -> None:
+        """Remove a temporary file, and directories that are empty then: those of a full disk would become many."""
+        with suppress(OSError):
+            os.unlink(partial)
+        self._remove_empty(os.path.dirname(partial))
+
+    def _remove_empty(self, folder: str) -> None:
+        while folder != self.location and len(folder) > len(self.location):
+            try:
+                # Fails for a directory with files, also for one that another process has put there just now.
+                os.rmdir(folder)
+            except FileNotFoundError:
+                pass
+            except OSError:
+                break
+            folder = os.path.dirname(folder)
 
     def _path(self, name: str) -> str:
         return os.path.join(self.location, *check_name(name).split("/"))

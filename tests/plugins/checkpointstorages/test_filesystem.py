@@ -302,6 +302,31 @@ def test_a_disk_that_is_full_is_named_and_leaves_nothing_behind(tmp_path: Path) 
         f"cannot write {tmp_path}/run/chk-1/big: File too large",
         "['whole']",
     ]
+    assert list(tmp_path.iterdir()) == [tmp_path / "whole"]
+
+
+@pytest.mark.parametrize("step", ["mkdir", "rename", "utime"])
+def test_failed_writes_leave_no_empty_directories(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(str(tmp_path / "there"))
+    storage.write("run/chk-1/a", (b"x",))
+    (tmp_path / "local").write_bytes(b"x")
+
+    def fails(*arguments: Any, **options: Any) -> Any:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    # Syncing begins when the first of two directories is made, and renaming when the file is written.
+    monkeypatch.setattr(os, {"mkdir": "fsync", "rename": "replace", "utime": "utime"}[step], fails)
+    writes: dict[str, Callable[[str], object]] = {
+        "mkdir": lambda name: storage.write(name, (b"x",)),
+        "rename": lambda name: storage.write(name, (b"x",)),
+        "utime": lambda name: storage.put_file(name, str(tmp_path / "local")),
+    }
+    with pytest.raises(CheckpointError, match=r"cannot write .*chk-2/b/c: No space left on device"):
+        writes[step]("run/chk-2/b/c")
+    assert [path.name for path in (tmp_path / "there/run").iterdir()] == ["chk-1"]
+    assert storage.read("run/chk-1/a") == b"x"
 
 
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
