@@ -253,7 +253,13 @@ class OutputWriter(SinkWriter[Any]):
             self.filesystem.rm_file(self.path(name))
 
     def _begin(self) -> FileEncoder:
-        self.raw = self.filesystem.open(self.path(self.hidden_name()), "wb")
+        hidden = self.path(self.hidden_name())
+        try:
+            self.raw = self.filesystem.open(hidden, "wb")
+        except FileNotFoundError:
+            # Those who the files are for took the directory away with them.
+            self.filesystem.makedirs(self.directory, exist_ok=True)
+            self.raw = self.filesystem.open(hidden, "wb")
         self._file = _compression.compressing(self.raw, self.output.compression)
         self._begun_at = self.context.clock.monotonic()
         return self.output.format.encoder(self._file, self._shown())

@@ -106,6 +106,22 @@ def test_few_files_are_open_and_few_rows_in_memory(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("checkpoints", [True, False])
+def test_directories_that_readers_take_away_are_made_again(tmp_path: Path, checkpoints: bool) -> None:
+    taken = tmp_path / "taken"
+    sink = FilesSink.parquet(tmp_path / "out", partition_by="n", roll_size=1, row_group_size=1)
+    with SinkDriver(sink, checkpoints=checkpoints) as driver:
+        driver.write([{"n": 1, "m": 1}])
+        if checkpoints:
+            driver.checkpoint()
+            driver.complete()
+        (tmp_path / "out/n=1").rename(taken)
+        driver.write([{"n": 1, "m": 2}, {"n": 2, "m": 3}])
+        driver.finish()
+    assert [path.parent.name for path in files(tmp_path / "out")] == ["n=1", "n=2"]
+    assert len(files(taken)) == 1
+
+
 def test_what_no_checkpoint_knows_of_is_removed_from_partitions(tmp_path: Path) -> None:
     sink = FilesSink.parquet(tmp_path / "out", partition_by="n", max_open_files=2)
 
