@@ -87,6 +87,9 @@ def test_links_to_files_are_read_and_what_is_no_file_is_not(tmp_path: Path) -> N
     os.mkfifo(place / "pipe.txt")
     assert drive_source(FilesSource.text(place)) == ["one", "linked"]
     assert drive_source(FilesSource.text(f"{place}/*.txt")) == ["one", "linked"]
+    (tmp_path / "link").symlink_to(place)
+    assert drive_source(FilesSource.text(tmp_path / "link")) == ["one", "linked"]
+    assert drive_source(FilesSource.text(f"{tmp_path}/link/*.txt")) == ["one", "linked"]
     (place / "gone.txt").symlink_to(place / "nothing")
     with pytest.raises(ConnectorError, match=r"gone.txt: No such file"):
         drive_source(FilesSource.text(f"{place}/*.txt"))
