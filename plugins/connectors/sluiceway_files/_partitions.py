@@ -221,7 +221,12 @@ def _directory(name: str, value: Any) -> str:
             raise RejectedRecordError(
                 f"FilesSink: partition_by={name!r} is {value!r}, the name that stands for null"
             )
-        text = quote(value, safe="")
+        try:
+            text = quote(value, safe="")
+        except UnicodeEncodeError as error:
+            raise RejectedRecordError(
+                f"FilesSink: partition_by={name!r} is {value!r:.100}, which is no text: {error.reason}"
+            ) from error
     elif isinstance(value, bool):
         text = "true" if value else "false"
     elif isinstance(value, int) or type(value) is datetime.date:

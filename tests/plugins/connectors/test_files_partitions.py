@@ -208,6 +208,7 @@ def _unfit() -> Iterator[tuple[Any, str]]:
     yield [7], r"7 \(int\) has no 'n'"
     yield [{"n": "__HIVE_DEFAULT_PARTITION__", "m": 1}], "'n' is .*, the name that stands for null"
     yield [{"n": 1}], "leaves nothing of"
+    yield [{"n": "\ud800", "m": 1}], r"partition_by='n' is '\\ud800', which is no text: surrogates not allowed"
     yield [{"n": datetime(2026, 1, 1), "m": 1}], r"\(datetime\); partitions are named after text"
 
 
