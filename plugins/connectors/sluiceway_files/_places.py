@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -99,6 +100,8 @@ def failing_with(doing: str) -> Iterator[None]:
         yield
     except _errors() as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        if isinstance(error, FileNotFoundError) and not error.strerror:
+            reason = os.strerror(errno.ENOENT)  # filesystems of fsspec give the path alone
         raise ConnectorError(f"cannot {doing}: {reason}") from error
 
 

@@ -1111,6 +1111,17 @@ def test_a_whole_file_that_was_not_begun_may_be_replaced_by_a_shorter_one(tmp_pa
         assert len(driver.run()) == 60
 
 
+def test_a_remote_file_that_is_gone_is_said_to_be() -> None:
+    memory = fsspec.filesystem("memory")
+    memory.pipe_file("/gone/a.txt", b"1\n")
+    memory.pipe_file("/gone/b.txt", b"2\n")
+    with SourceDriver(FilesSource.text("memory://gone")) as driver:
+        driver.run(most=1)
+        memory.rm("/gone", recursive=True)
+        with pytest.raises(ConnectorError, match=r"cannot read memory:///gone/b.txt: No such file or directory"):
+            driver.run()
+
+
 def test_a_remote_file_that_ends_before_the_position_fails() -> None:
     memory = fsspec.filesystem("memory")
     memory.pipe_file("/shortened/numbers.txt", b"1\n2\n3\n")
