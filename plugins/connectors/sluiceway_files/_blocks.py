@@ -73,6 +73,7 @@ class Blocks:
             listed = split.size or 0 if split.tail or split.offset is not None else 0
             self._least = max(self._least, listed, split.start, split.end or 0, self.offset)
             self._check_tail()
+            self._check_before()
             self._file.seek(self.offset, io.SEEK_SET)
             self._to_skip = 0
 
@@ -120,10 +121,25 @@ class Blocks:
             end = self._block.find(LF, end) + 1 or len(self._block)
         return crc32(memoryview(self._block)[:end])
 
+    def seen_before(self) -> int:
+        """Return the CRC-32 of the bytes before the offset, which the last block ends with; 0: not known."""
+        end = self._block[-_TAIL:]
+        return crc32(end) if len(end) == min(_TAIL, self.offset) else 0
+
+    def _check_before(self) -> None:
+        split = self._split
+        if split.offset is None or split.skip or not split.seen or tail_of(self._raw, split.offset) == split.seen:
+            return
+        self._check_size()
+        raise FileReplacedError(
+            f"{self._name} was replaced or edited since it was read: the bytes before byte {split.offset}, up to "
+            f"which it was read, are others. {ADVICE}"
+        )
+
     def _check_seen(self, start: int) -> None:
         split = self._split
         # Fewer lines are another matter, and the readers'. What follows the position may have been corrected.
-        has_them = start == split.offset and self._block.count(LF) >= split.skip
+        has_them = split.skip and start == split.offset and self._block.count(LF) >= split.skip
         if has_them and split.seen not in (0, self.seen(split.skip)):
             raise FileReplacedError(
                 f"{self._name} was replaced or edited since it was read: the {split.skip} lines after byte "

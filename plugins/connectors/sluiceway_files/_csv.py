@@ -179,7 +179,7 @@ class CsvReader(SplitReader):
             return self._split
         if self._taken == len(self._lines):
             offset = self._blocks.offset
-            return replace(self._split, offset=offset, skip=0, line=self._line, seen=0)
+            return replace(self._split, offset=offset, skip=0, line=self._line, seen=self._blocks.seen_before())
         seen = self._blocks.seen(self._taken)
         return replace(self._split, offset=self._offset, skip=self._taken, line=self._block_line, seen=seen)
 

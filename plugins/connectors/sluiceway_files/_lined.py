@@ -209,8 +209,9 @@ class LineReader(SplitReader):
             return replace(self._split, skip=self._taken, seen=self._blocks.seen(self._taken))
         if self._blocks.ended:
             return None
+        seen = 0 if self._to_skip else self._blocks.seen_before()
         return replace(
-            self._split, offset=self._blocks.offset, skip=self._to_skip, line=self._decoder.lines, seen=0
+            self._split, offset=self._blocks.offset, skip=self._to_skip, line=self._decoder.lines, seen=seen
         )
 
     def close(self) -> None:

@@ -31,7 +31,8 @@ class FileSplit:
         skip: how many lines, rows or records after ``offset`` were read already.
         line: number of lines of the part before ``offset``.
         seen: CRC-32 of what tells the file from another one of its name: of the lines that were read where
-            ``skip`` counts from, or of the footer of a Parquet file; 0: not known.
+            ``skip`` counts from, of the last bytes before ``offset`` if it is 0, or of the footer of a Parquet
+            file; 0: not known.
         size: bytes of the file when it was listed; None: not known.
         tail: CRC-32 of the last bytes of a file in several parts when it was listed; 0: not known.
     """

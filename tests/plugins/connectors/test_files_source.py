@@ -1000,6 +1000,30 @@ def test_a_file_that_another_one_has_replaced_fails_where_its_reading_was_begun(
         driver.run()
 
 
+@pytest.mark.parametrize("source", [source for _, source in SHORTENED], ids=[name for name, _ in SHORTENED])
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_a_file_that_another_one_has_replaced_fails_where_all_lines_of_a_block_were_read(
+    source: Any, blocks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sluiceway_files._blocks._CHUNK", 2_000)
+    path = tmp_path / "numbers.txt"
+    path.write_bytes(_lines(range(2_000)))
+    with SourceDriver(source(str(path)), limit=400) as driver:
+        assert len(driver.run(most=400 * blocks)) == 400 * blocks
+        begun = driver.snapshot()
+    (split,) = (split for splits in begun.splits() for split in splits)
+    assert (split.offset, split.skip) == (2_000 * blocks, 0)
+    path.write_bytes(_lines(range(400 * blocks)) + b"corrected\n" + _lines(range(400 * blocks + 1, 3_000)))
+    with SourceDriver(FilesSource.text(str(path)), restored=begun) as driver:
+        assert len(driver.run()) == 3_000 - 400 * blocks
+    path.write_bytes(_lines(range(5, 2_005)))
+    with (
+        SourceDriver(source(str(path)), restored=begun) as driver,
+        pytest.raises(FileReplacedError, match=r"numbers.txt was replaced .*: the bytes before byte \d+, up to"),
+    ):
+        driver.run()
+
+
 def test_lines_behind_the_position_may_be_corrected(tmp_path: Path) -> None:
     path = tmp_path / "numbers.txt"
     path.write_bytes(_lines(range(100)))
