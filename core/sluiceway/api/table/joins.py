@@ -64,7 +64,7 @@ def interval_joined(
         right_late=right_late,
         how=how,
     )
-    sides = {tag.name: t._schema for tag, t in ((left_late, left), (right_late, other)) if tag is not None}
+    sides = {tag.name: t for tag, t in ((left_late, left), (right_late, other)) if tag is not None}
     name = f"interval_join({shown_duration(low)}, {shown_duration(high)})"
     time_column = _later_column(left, other, low, high, suffix) if how == "inner" else None
     return _then(left, other, step, name, sides, time_column=time_column)
@@ -105,7 +105,7 @@ def asof_joined(
         tolerance=None if tolerance is None else milliseconds(where, tolerance),
         how=how,
     )
-    sides = {} if tag is None else {tag.name: left._schema}
+    sides = {} if tag is None else {tag.name: left}
     return _then(left, other, step, method, sides, time_column=left._time_column)
 
 

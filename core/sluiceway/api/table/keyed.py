@@ -339,7 +339,7 @@ def aggregated(
     )
     shown = f"aggregate({', '.join(aggregates)})"
     t = keyed._pipeline._add(step, keyed._inputs, shown if assigner is None else f"{assigner!r}.{shown}")
-    sides = {} if late_tag is None else {late_tag.name: entering}
+    sides = {} if late_tag is None else {late_tag.name: keyed}
     return TableStream(keyed._pipeline, (InputRef(t),), schema, "aggregate()", sides)
 
 
@@ -352,7 +352,7 @@ def _distinct(
     step = ColumnDistinctStep(schema, ColumnKey(keyed._names), schema, (), assigner, late_tag, lateness_ms)
     shown = f"distinct({', '.join(keyed._names)})"
     t = keyed._pipeline._add(step, keyed._inputs, shown if assigner is None else f"{assigner!r}.{shown}")
-    sides = {} if late_tag is None else {late_tag.name: schema}
+    sides = {} if late_tag is None else {late_tag.name: keyed}
     inputs = (InputRef(t),)
     return TableStream(keyed._pipeline, inputs, schema, "distinct()", sides, keyed._time_column)
 

@@ -72,7 +72,7 @@ class OverTable(HasLateRows):
             self._late_tag,
         )
         t = keyed._pipeline._add(step, keyed._inputs, f"{self._shown()}.aggregate({', '.join(aggregates)})")
-        sides = {} if self._late_tag is None else {self._late_tag.name: entering}
+        sides = {} if self._late_tag is None else {self._late_tag.name: keyed}
         inputs = (InputRef(t),)
         return TableStream(keyed._pipeline, inputs, schema, "aggregate()", sides, keyed._time_column)
 

@@ -94,9 +94,10 @@ class TableStream(StepSettings):
         inputs: tuple[InputRef, ...],
         schema: pa.Schema,
         made_by: str,
-        sides: Mapping[str, pa.Schema] | None = None,
+        sides: Mapping[str, KeyedTable] | None = None,
         time_column: str | None = None,
     ) -> None:
+        # By the names of their tags, the inputs of which late rows go to side outputs.
         self._sides = sides or {}
         self._pipeline = pipeline
         self._inputs = inputs
@@ -330,7 +331,7 @@ class TableStream(StepSettings):
         return KeyedTable(self._pipeline, inputs, self._schema, checked, self._time_column)
 
     def get_side_output(self, tag: OutputTag[Any]) -> TableStream:
-        """Return the rows that the step emits with ``tag``: late ones.
+        """Return the rows that the step emits with ``tag``: late ones, with their event times.
 
         Raises:
             GraphError: this comes of a step that never emits to it.
@@ -348,7 +349,9 @@ class TableStream(StepSettings):
         # A step emits to the tags that it has; asking twice for one adds none.
         if all(have.name != tag.name for have in t.side_output_tags):
             t.side_output_tags.append(tag)
-        return TableStream(self._pipeline, (InputRef(t, tag),), self._sides[tag.name], "get_side_output()")
+        late = self._sides[tag.name]
+        inputs, time_column = (InputRef(t, tag),), late._time_column
+        return TableStream(self._pipeline, inputs, late._schema, "get_side_output()", time_column=time_column)
 
     def dead_letters(self) -> DataStream[DeadLetter]:
         """Return the rows on which the step fails and that it skips: see :meth:`on_error`.

@@ -11,9 +11,9 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from sluiceway import Pipeline, WatermarkStrategy
+from sluiceway import OutputTag, Pipeline, WatermarkStrategy
 from sluiceway.errors import GraphError
-from sluiceway.table import TableStream, agg, col, lit
+from sluiceway.table import KeyedTable, TableStream, agg, col, lit
 from sluiceway.windows import TumblingEventTimeWindows
 
 _START = dt.datetime(2025, 3, 1, tzinfo=dt.UTC)
@@ -362,6 +362,36 @@ def test_rows_of_steps_with_a_key_keep_the_event_time_of_their_column(made: str,
     flow.run(**options)
     assert len(list(stamped)) > 100
     assert all(round(time.timestamp() * 1000) == stamp for time, stamp in stamped)
+
+
+@pytest.mark.parametrize("step", ["window", "distinct", "over", "asof", "left of interval", "right of interval"])
+def test_late_rows_keep_the_event_time_of_their_column(step: str) -> None:
+    flow = Pipeline()
+    tag: OutputTag[Any] = OutputTag("late")
+    no_delay: Any = WatermarkStrategy.for_monotonous_timestamps().with_timestamp_column("time")
+    rows = flow.table(_TABLE, watermark_strategy=no_delay)
+    by_user = rows.key_by("user")
+    windows = by_user.window(TumblingEventTimeWindows("1s")).side_output_late_data(tag)
+
+    def times() -> KeyedTable:
+        return rows.select("user", of="time").key_by("user")
+
+    steps: dict[str, Callable[[], TableStream]] = {
+        "window": lambda: windows.aggregate(n=agg.count()),
+        "distinct": lambda: windows.distinct(),
+        "over": lambda: by_user.over(rows=2).side_output_late_data(tag).aggregate(n=agg.count()),
+        "asof": lambda: by_user.asof_join(times(), left_late=tag),
+        "left of interval": lambda: by_user.interval_join(times(), 0, 5, left_late=tag),
+        "right of interval": lambda: times().interval_join(by_user, 0, 5, right_late=tag),
+    }
+    late = steps[step]().get_side_output(tag)
+    stamped = late.to_records().process(lambda row, ctx: [(row["time"], ctx.timestamp())]).collect()
+    query = "SELECT count(*) AS n FROM late GROUP BY TUMBLE(time, INTERVAL 1 DAY)"
+    counted = flow.sql(query, late=late).collect()
+    flow.run(batch_size=1, auto_watermark_interval=0)
+    assert all(round(time.timestamp() * 1000) == stamp for time, stamp in stamped)
+    assert [row["n"] for row in counted] == [len(list(stamped))]
+    assert len(list(stamped)) > 5
 
 
 def test_the_column_of_the_event_time_is_followed() -> None:
