@@ -177,6 +177,10 @@ def _comparable(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         ("SELECT item % 2 + sum(length(user)) FROM rows GROUP BY item % 2, user IS NULL", None),
         ("SELECT place.x, place.x + max(place.y) AS sum FROM rows GROUP BY place.x", None),
         (
+            "SELECT Rows.Place.X AS x, place.x + max(rows.place.y) AS sum FROM rows GROUP BY rows.place.x",
+            "SELECT place.x, place.x + max(place.y) AS sum FROM rows GROUP BY place.x",
+        ),
+        (
             f"SELECT item % 2, count(*), window_end FROM rows GROUP BY item % 2, {_TUMBLE}",
             "SELECT item % 2, count(*), time_bucket(INTERVAL '10' SECOND, time) + INTERVAL '10' SECOND FROM rows "
             "GROUP BY ALL",

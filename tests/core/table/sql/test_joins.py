@@ -116,6 +116,8 @@ def _comparable(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         "LEFT JOIN titles USING (user)",
         f"SELECT a.id, b.id AS o, land FROM a JOIN b ON a.user = b.user AND {_NEAR} "
         "JOIN users ON users.user = b.user",
+        f"SELECT a.place.x, b.place.x AS other FROM a JOIN b ON a.place.x = b.place.x AND {_NEAR} "
+        "WHERE b.place.x > 0",
         "SELECT land, count(*) FROM a JOIN users u ON a.user = u.user GROUP BY land",
         "SELECT a.id, b.id AS o, c.id AS p FROM a JOIN b ON a.user = b.user AND b.time >= a.time "
         "AND b.time < a.time + INTERVAL '3' SECOND "

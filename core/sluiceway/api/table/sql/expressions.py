@@ -36,7 +36,7 @@ from sluiceway.api.table.sql.types import (
 )
 from sluiceway.columns.schemas import shown
 
-__all__ = ["Scope", "named_like", "no_table", "translate"]
+__all__ = ["Scope", "column_path", "named_like", "no_table", "translate"]
 
 _MOST_DIGITS: Final = 1000
 """Digits of a whole number that is read to see if it is a BIGINT: zeros may be in front."""
@@ -99,20 +99,39 @@ def no_table(of: exp.Expr, scope: Scope) -> RefusedError:
 # ---- names and constants ----------------------------------------------------------------------------------
 
 
+def column_path(node: exp.Column, scope: Scope) -> tuple[str, ...]:
+    """Return the name of a column and those of the fields in it that are meant, as the table has them.
+
+    Raises:
+        RefusedError: there is no such column or field.
+    """
+    first, *fields = node.parts
+    if fields and scope.has_table(first):
+        first, *fields = fields
+    elif fields:
+        struct = named_like(first.name, scope.schema.names, quoted=bool(first.args.get("quoted")))
+        if struct is None or not pa.types.is_struct(scope.schema.field(struct).type):
+            raise no_table(first, scope)
+    path = [_found(first, scope.schema.names, f"the columns are {shown(scope.schema)}")]
+    kind: Any = scope.schema.field(path[0]).type
+    for field in fields:
+        if not pa.types.is_struct(kind):
+            raise RefusedError(first, f"{'.'.join(path)!r} is a column of type {kind}, which has no fields")
+        names = [kind.field(i).name for i in range(kind.num_fields)]
+        path.append(_found(field, names, f"the fields of {'.'.join(path)} are {', '.join(names)}"))
+        kind = kind.field(kind.get_field_index(path[-1])).type
+    return tuple(path)
+
+
 def _column(node: exp.Expr, scope: Scope) -> Typed:
-    name, of = node.this, node.args.get("table")
-    if isinstance(name, exp.Star):
+    assert isinstance(node, exp.Column)
+    if isinstance(node.this, exp.Star):
         raise RefusedError(node, "a star stands alone between the commas of SELECT")
-    if of is not None and not scope.has_table(of):
-        struct = named_like(of.name, scope.schema.names, quoted=bool(of.args.get("quoted")))
-        kind: Any = None if struct is None else scope.schema.field(struct).type
-        if struct is None or not pa.types.is_struct(kind):
-            raise no_table(of, scope)
-        fields = [kind.field(i).name for i in range(kind.num_fields)]
-        found = _found(name, fields, f"the fields of {struct} are {', '.join(fields)}")
-        return Typed(nw.col(struct).struct.field(found), kind.field(kind.get_field_index(found)).type, node)
-    found = _found(name, scope.schema.names, f"the columns are {shown(scope.schema)}")
-    return Typed(nw.col(found), scope.schema.field(found).type, node)
+    name, *fields = column_path(node, scope)
+    expr, kind = nw.col(name), scope.schema.field(name).type
+    for field in fields:
+        expr, kind = expr.struct.field(field), kind.field(kind.get_field_index(field)).type
+    return Typed(expr, kind, node)
 
 
 def _found(name: Any, names: list[str], known: str) -> str:
@@ -431,7 +450,7 @@ _PAIR: Final = frozenset({"this", "expression"})
 _Handler = Callable[[Any, Scope], Typed]
 # Each has the parts of sqlglot's node that it translates: check_parts() refuses others.
 _HANDLERS: Final[dict[type[exp.Expr], tuple[frozenset[str], _Handler]]] = {
-    exp.Column: (frozenset({"this", "table"}), _column),
+    exp.Column: (frozenset({"this", "table", "db", "catalog"}), _column),
     exp.Literal: (frozenset({"this", "is_string"}), _literal),
     exp.Boolean: (_ONE, _boolean),
     exp.Null: (frozenset(), _null),

@@ -8,7 +8,7 @@ import narwhals as nw
 from sqlglot import exp
 
 from sluiceway.api.table.sql.dialect import WINDOW_COLUMNS, WINDOW_EXAMPLE
-from sluiceway.api.table.sql.expressions import Scope, named_like, translate
+from sluiceway.api.table.sql.expressions import Scope, column_path, named_like, translate
 from sluiceway.api.table.sql.positions import RefusedError, check_parts
 from sluiceway.api.table.sql.select_list import column_at, named_as_before, passed_as, text_of
 from sluiceway.api.table.sql.steps import step
@@ -120,9 +120,10 @@ def _plain(node: exp.Expr, scope: Scope) -> exp.Expr:
         if not isinstance(part, exp.Column) or isinstance(part.this, exp.Star):
             return part
         try:
-            name = passed_as(translate(part, scope), scope)
+            path = column_path(part, scope)
         except RefusedError:  # a name of SELECT
             return part
-        return part if name is None else exp.column(name, quoted=True)
+        name, *fields = path
+        return column_at(name, part, [exp.to_identifier(one, quoted=True) for one in fields])
 
     return node.unnest().copy().transform(named)

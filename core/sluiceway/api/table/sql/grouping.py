@@ -122,7 +122,7 @@ class _Grouping:
 
     def _check_column(self, node: exp.Column) -> None:
         of = node.args.get("table")
-        is_field = of is not None and not self.scope.has_table(of)
+        is_field = len(node.parts) > (2 if self.scope.has_table(node.parts[0]) else 1)
         quoted = bool(node.this.args.get("quoted"))
         if not is_field and (name := named_like(node.name, self.columns, quoted=quoted)) is not None:
             self.has_time |= name == _TIME and _TIME not in self.keys

@@ -178,25 +178,23 @@ def resolve(query: exp.Select, names: Names) -> None:
 def _resolved(node: exp.Expr, names: Names) -> exp.Expr:
     if not isinstance(node, exp.Column) or isinstance(node.this, exp.Star):
         return node
-    of = node.args.get("table")
-    if of is None:
-        # Names of SELECT stay.
-        inside = names.find(node.this, names.tables)
-        return node if inside is None else column_at(inside, node)
-    if (table := names.table(of)) is not None:
-        inside = names.find(node.this, [table])
+    first, *fields = node.parts
+    table = names.table(first) if fields else None
+    if table is not None:
+        first, *fields = fields
+        inside = names.find(first, [table])
         if inside is None:
             raise RefusedError(
-                node.this, f"there is no column {node.name!r} in {table.name}, which has {shown(table.schema)}"
+                first, f"there is no column {first.name!r} in {table.name}, which has {shown(table.schema)}"
             )
-        return column_at(inside, node)
-    inside = names.find(of, names.tables)
-    if inside is None:
-        known = ", ".join(one.name for one in names.tables)
-        raise RefusedError(of, f"there is no table {of.name!r} here; they are {known}")
-    field_of = node.copy()
-    field_of.set("table", exp.to_identifier(inside, quoted=True))
-    return field_of
+        return column_at(inside, node, fields)
+    inside = names.find(first, names.tables)
+    if inside is not None:
+        return column_at(inside, node, fields)
+    if not fields:
+        return node  # a name of SELECT
+    known = ", ".join(one.name for one in names.tables)
+    raise RefusedError(first, f"there is no table {first.name!r} here; they are {known}")
 
 
 def _outputs(node: exp.Expr, names: Names) -> Iterator[exp.Expr]:
@@ -224,4 +222,4 @@ def _outputs(node: exp.Expr, names: Names) -> Iterator[exp.Expr]:
 
 def columns_in(node: exp.Expr) -> set[str]:
     """Return the names inside of the columns in an expression."""
-    return {one.text("table") or one.name for one in node.find_all(exp.Column)}
+    return {one.parts[0].name for one in node.find_all(exp.Column)}

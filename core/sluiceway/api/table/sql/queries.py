@@ -19,7 +19,7 @@ from sluiceway.api.location import caller_location
 from sluiceway.api.program import Program
 from sluiceway.api.table.sources import rows_of
 from sluiceway.api.table.sql.dialect import WINDOW_EXAMPLE, Dialect
-from sluiceway.api.table.sql.expressions import Scope, named_like, no_table, translate
+from sluiceway.api.table.sql.expressions import Scope, column_path, named_like, no_table, translate
 from sluiceway.api.table.sql.grouping import grouped
 from sluiceway.api.table.sql.joined_tables import Rows
 from sluiceway.api.table.sql.joins import joined
@@ -271,9 +271,8 @@ def _outputs(node: exp.Expr, scope: Scope) -> list[tuple[str, Typed]]:
         check_parts(node, frozenset({"this", "alias"}))
         name, node = node.alias, node.this
     elif isinstance(node, exp.Column):
-        of = node.args.get("table")
-        is_field = of is not None and not scope.has_table(of)
-        name = (None if is_field else named_like(node.name, scope.schema.names)) or node.name
+        column, *fields = column_path(node, scope)
+        name = node.name if fields else column
     else:
         name = node.sql("duckdb", normalize_functions="lower")
     made = translate(node, scope)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlglot import exp
 
 from sluiceway.api.table.sql.expressions import Scope, named_like, translate
@@ -22,9 +24,10 @@ def text_of(node: exp.Expr) -> str:
     return node.sql("duckdb", normalize_functions="lower")
 
 
-def column_at(name: str, node: exp.Expr) -> exp.Column:
-    """Return a column in the place of a part of a query, whose position it has."""
-    column = exp.column(name, quoted=True)
+def column_at(name: str, node: exp.Expr, fields: Sequence[exp.Expr] = ()) -> exp.Column:
+    """Return a column, or a field in it, in the place of a part of a query, whose position it has."""
+    path = [exp.to_identifier(name, quoted=True), *fields]
+    column = exp.Column(**dict(zip(("this", "table", "db", "catalog"), reversed(path), strict=False)))
     column.meta["start"] = start_of(node)
     return column
 
