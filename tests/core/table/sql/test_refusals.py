@@ -147,6 +147,12 @@ _TABLE = pa.table(
         ("SELECT orders.price.x FROM orders", 1, 15, "'price' is a column of type double, which has no fields"),
         ("SELECT place.x.y FROM orders", 1, 8, "'place.x' is a column of type int64, which has no fields"),
         ("SELECT other.place.x FROM orders", 1, 8, "there is no table 'other' here; it is 'orders'"),
+        ("SELECT user,\n 'x FROM orders", 2, 2, "' is missing at the end of what begins here"),
+        ('SELECT "user FROM orders', 1, 8, '" is missing at the end'),
+        ("SELECT $x$ FROM orders", 1, 8, r"\$x\$ is missing at the end"),
+        ("SELECT user /* all FROM orders", 1, 13, r"\*/ is missing at the end of the comment that begins here"),
+        ("SELECT user FROM orders /* /* */", 1, 28, r"\*/ is missing at the end of the comment"),
+        ("SELECT 1e AS x FROM orders", 1, 8, "1e is no number, as 1e3 is"),
         ("DELETE FROM orders", 1, 13, "this is no query"),
         ("SELECT user FROM orders TABLESAMPLE 10%", 1, 37, "has no translation"),
     ],
@@ -167,10 +173,14 @@ def test_texts_that_are_no_query() -> None:
     flow = Pipeline()
     with pytest.raises(GraphError, match="takes one query, not 2"):
         flow.sql("SELECT user FROM orders; SELECT 1", orders=flow.table(_TABLE))
-    with pytest.raises(GraphError, match=r"Missing ' from 1:7"):
-        flow.sql("SELECT 'user FROM orders", orders=flow.table(_TABLE))
     with pytest.raises(GraphError, match="cannot read the query"):
         flow.sql("SELECT {: 1} FROM orders", orders=flow.table(_TABLE))
+
+
+def test_comments_behind_the_end_of_a_query_are_no_query() -> None:
+    flow = Pipeline()
+    made = flow.sql("SELECT user FROM orders; -- all of them\n/* indeed */ ;", orders=flow.table(_TABLE))
+    assert made.to_arrow().num_rows == len(_TABLE)
 
 
 def test_tables_that_are_none() -> None:

@@ -152,7 +152,10 @@ def _literal(node: exp.Expr, scope: Scope) -> Typed:
         if len(text) > _MOST_DIGITS or int(text) >= 1 << 63:
             raise RefusedError(node, f"{text} is no BIGINT: write {text}e0 for a DOUBLE")
         return literal(node, int(text), INTEGER)
-    return literal(node, float(text), DOUBLE)
+    try:
+        return literal(node, float(text), DOUBLE)
+    except ValueError:
+        raise RefusedError(node, f"{text} is no number, as 1e3 is") from None
 
 
 def _boolean(node: exp.Expr, scope: Scope) -> Typed:
@@ -432,6 +435,8 @@ def _unknown(node: exp.Expr) -> str:
         return "an interval is only added to a timestamp or subtracted from one"
     if isinstance(node, exp.Placeholder | exp.Parameter):
         return "a query has no parameters: write the value in its place"
+    if isinstance(node, exp.Explode):
+        return "UNNEST stands in SELECT, or in FROM as in CROSS JOIN UNNEST(tags) AS t(tag)"
     if isinstance(node, exp.TryCast):
         return "TRY_CAST has no translation; CAST fails the job if a value cannot be converted"
     if isinstance(node, exp.Func):

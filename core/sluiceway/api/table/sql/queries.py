@@ -45,6 +45,7 @@ _TABLE_FUNCTION: Final = re.compile(
     re.IGNORECASE,
 )
 _INCOMPLETE: Final = re.compile(r"Required keyword: .* missing for <class '(?:\w+\.)*(\w+)'>")
+_UNCLOSED: Final = re.compile(r"Missing (\S+) from \d+:(\d+)")
 _PARAMETER: Final = re.compile(r"(?<!:):\w")
 _CLAUSES: Final[dict[str, tuple[str, str]]] = {
     "order": ("ORDER", "a stream without an end has no order over all rows"),
@@ -99,7 +100,9 @@ def _parsed(text: str, where: str) -> exp.Expr:
     level = log.level
     log.setLevel(logging.ERROR)  # a statement that is no query is refused below, and not logged as well
     try:
-        statements = [one for one in sqlglot.parse(text, dialect=Dialect) if one is not None]
+        # Comments behind a final semicolon are a statement of their own.
+        parsed = sqlglot.parse(text, dialect=Dialect)
+        statements = [one for one in parsed if one is not None and not isinstance(one, exp.Semicolon)]
     except ParseError as error:
         found = error.errors[0]
         line, column = found.get("line") or 1, found.get("col") or 1
@@ -121,7 +124,7 @@ def _parsed(text: str, where: str) -> exp.Expr:
                 start, why = parameter.start(), "a query has no parameters: write the value in its place"
         raise GraphError(f"{where}: {at_offset(text, start, why)}") from None
     except TokenError as error:
-        raise GraphError(f"{where}: {str(error.__cause__ or error).splitlines()[0]}") from None
+        raise GraphError(f"{where}: {_without_end(text, error)}") from None
     except Exception as error:  # some texts that are no SQL break the parser
         raise GraphError(f"{where}: sqlglot cannot read the query ({error})") from error
     finally:
@@ -129,6 +132,16 @@ def _parsed(text: str, where: str) -> exp.Expr:
     if len(statements) != 1:
         raise GraphError(f"{where}: takes one query, not {len(statements)}")
     return statements[0]
+
+
+def _without_end(text: str, error: TokenError) -> str:
+    """Return the reason why a text has no tokens: a part of it, as in quotes, has no end."""
+    why = str(error.__cause__ or error).splitlines()[0]
+    if found := _UNCLOSED.match(why):
+        return at_offset(text, int(found[2]), f"{found[1]} is missing at the end of what begins here")
+    if isinstance(error.__cause__, IndexError) and (start := text.rfind("/*")) >= 0:
+        return at_offset(text, start, "*/ is missing at the end of the comment that begins here")
+    return why
 
 
 def _query(node: exp.Expr, tables: Tables) -> TableStream:
