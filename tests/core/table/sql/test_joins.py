@@ -244,6 +244,50 @@ def test_windows_of_pairs_go_by_the_later_time(ends: str, later: str, options: d
         _flow(query.replace(window, f"TUMBLE({'a' if later == 'b' else 'b'}.time, INTERVAL '5' SECOND)"))
 
 
+@pytest.mark.parametrize("table", ["a", "f"])
+@pytest.mark.parametrize(
+    "ends",
+    [
+        "x.time = y.time",
+        "y.time BETWEEN x.time AND x.time",
+        "x.time >= y.time AND y.time + INTERVAL 1 SECOND >= x.time + INTERVAL 1 SECOND",
+    ],
+)
+def test_rows_of_equal_times_have_them_in_both_columns(table: str, ends: str) -> None:
+    pairs = f"FROM {table} AS x JOIN {table} AS y ON x.item = y.item AND {ends}"
+    three = f"SELECT x.id, y.id AS other, z.time {pairs} JOIN {table} AS z ON z.id = y.id AND y.time = z.time"
+    windows = [
+        f"SELECT window_end, count(*) AS n {pairs} WHERE y.id > 3 GROUP BY TUMBLE({name}.time, INTERVAL 5 SECOND)"
+        for name in "xy"
+    ]
+    bucket = "time_bucket(INTERVAL '5' SECOND, x.time) + INTERVAL '5' SECOND"
+    with duckdb.connect() as connection:
+        connection.register(table, _TABLES[table])
+        expected = connection.sql(f"SELECT {bucket}, count(*) {pairs} WHERE y.id > 3 GROUP BY ALL").fetchall()
+        triples = connection.sql(three).fetchall()
+    for query in windows:
+        rows = _flow(query).to_arrow().to_pylist()
+        found = [(row["window_end"].replace(tzinfo=None), row["n"]) for row in rows]
+        assert _comparable(found) == _comparable(expected)
+    rows = _flow(three).to_arrow().to_pylist()
+    assert _comparable([tuple(row.values()) for row in rows]) == _comparable(triples)
+    assert len(triples) > 30
+
+
+def test_times_that_are_equal_to_the_millisecond_stay_what_they_are() -> None:
+    flow = Pipeline()
+    moments = [_START + dt.timedelta(microseconds=us) for us in (1, 2)]
+    one, two = (
+        flow.table(pa.table({"id": [1], "time": pa.array([at], pa.timestamp("us"))}), watermark_strategy=_TIMES)
+        for at in moments
+    )
+    query = (
+        "SELECT a.time, b.time AS other FROM a JOIN b ON a.id = b.id "
+        "AND DATE_TRUNC('millisecond', a.time) = DATE_TRUNC('millisecond', b.time)"
+    )
+    assert flow.sql(query, a=one, b=two).to_arrow().to_pylist() == [{"time": moments[0], "other": moments[1]}]
+
+
 def test_tables_without_event_times_are_not_joined_by_them() -> None:
     flow = Pipeline()
     rows = {name: flow.table(_TABLES[name]) for name in "ab"}

@@ -81,8 +81,13 @@ def joined(
         left = _filtered(left, early)
         if isinstance(other.rows, Elements):
             left = _with_elements(join, left, other, other.rows)
-        else:
-            left = _Join(join, left, other, needed, early).made()
+            continue
+        made = _Join(join, left, other, needed, early)
+        left = made.made()
+        if made.has_one_time:
+            # Either name is that of the event times: they become one.
+            for one in (query, *early, *where):
+                one.transform(_renamed, made.other_time, left._time_column, copy=False)
     where = early or where
     query.set("joins", None)
     query.set("where", exp.Where(this=exp.and_(*where, copy=False)) if where else None)
@@ -122,6 +127,11 @@ def _with_elements(join: exp.Join, left: TableStream, other: JoinedTable, rows: 
         raise RefusedError(join.this, "UNNEST is joined by CROSS JOIN alone: rows without elements are left out")
     (name,) = other.columns
     return step(join.this, lambda: left.with_columns(nw.col(rows.column).alias(name)).explode(name))
+
+
+def _renamed(node: exp.Expr, old: str, new: str) -> exp.Expr:
+    is_old = isinstance(node, exp.Column) and node.parts[0].name == old
+    return column_at(new, node) if is_old else node
 
 
 # ---- conditions ----------------------------------------------------------------------------------------------
@@ -180,12 +190,14 @@ class _Times:
         offset: what is added to the latter.
         condition: the comparison in the query.
         is_exact: whether event times, which are of milliseconds, decide it.
+        is_cut: whether a time in it is cut to milliseconds.
     """
 
     kind: type[exp.Expr]
     offset: dt.timedelta
     condition: exp.Expr
     is_exact: bool
+    is_cut: bool
 
 
 @dataclass
@@ -201,6 +213,7 @@ class _Join:
         keys: the equalities.
         times: the comparisons of the event times.
         rest: the other conditions.
+        has_one_time: whether both rows of a pair have the same value in their columns of the event times.
     """
 
     node: exp.Join
@@ -211,6 +224,7 @@ class _Join:
     keys: list[tuple[exp.Expr, exp.Expr]] = field(default_factory=list)
     times: list[_Times] = field(default_factory=list)
     rest: list[exp.Expr] = field(default_factory=list)
+    has_one_time: bool = False
 
     def __post_init__(self) -> None:
         self.how = _HOW[self.node.args.get("side") or ""]
@@ -259,7 +273,7 @@ class _Join:
             moment.is_cut or getattr(schema.field(moment.column).type, "unit", "ms") in ("s", "ms")
             for moment, schema in ((one, self.schema), (two, self.left.schema))
         )
-        return _Times(kind, two.offset - one.offset, condition, is_exact)
+        return _Times(kind, two.offset - one.offset, condition, is_exact, one.is_cut or two.is_cut)
 
     def made(self) -> TableStream:
         """Return the joined rows."""
@@ -354,6 +368,11 @@ class _Join:
         if low > high:
             raise RefusedError(self.node.this, "the times of this join end before they begin")
         assert self.other.stream is not None
+        assert self.time is not None
+        assert self.other_time is not None
+        kinds = self.left.schema.field(self.time).type, self.schema.field(self.other_time).type
+        are_equal = not low and not high and not any(one.is_cut for one in self.times)
+        self.has_one_time = self.how == "inner" and are_equal and kinds[0] == kinds[1]
         right = self._rest_of(self.other.renamed(self.needed))
         one, other = self._keyed(right)
         how: Any = self.how
