@@ -66,16 +66,21 @@ def interval_joined(
     )
     sides = {tag.name: t for tag, t in ((left_late, left), (right_late, other)) if tag is not None}
     name = f"interval_join({shown_duration(low)}, {shown_duration(high)})"
-    time_column = _later_column(left, other, low, high, suffix) if how == "inner" else None
+    time_column = _later_column(left, other, low, high, how, suffix)
     return _then(left, other, step, name, sides, time_column=time_column)
 
 
-def _later_column(left: KeyedTable, right: KeyedTable, low: int, high: int, suffix: str | None) -> str | None:
-    """Return the column of the event times of pairs, which are the later ones; None: either row may be later."""
-    if high <= 0:
+def _later_column(
+    left: KeyedTable, right: KeyedTable, low: int, high: int, how: str, suffix: str | None
+) -> str | None:
+    """Return the column of the event times of the result; None: there is none.
+
+    Those of pairs are the later ones of both rows, those of rows without a partner are their own.
+    """
+    if high <= 0 and how in ("inner", "left"):
         return left._time_column
     name = right._time_column
-    if low < 0 or name is None or name in right._names:
+    if low < 0 or how not in ("inner", "right") or name is None or name in right._names:
         return None
     return f"{name}{suffix}" if name in left._schema.names else name
 

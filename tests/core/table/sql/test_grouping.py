@@ -431,6 +431,11 @@ def test_the_column_of_the_event_time_is_followed() -> None:
     assert known(by_user.asof_join(rows.key_by("user"), suffix="_right"))
     assert not known(by_user.asof_join(rows.key_by("user"), suffix="_right"), "time_right")
     assert not known(by_user.interval_join(rows.key_by("user"), 0, 5, suffix="_right"))
+    for how, of_left, of_right in (("left", True, False), ("right", False, True), ("full", False, False)):
+        before = by_user.interval_join(rows.key_by("user"), -5, 0, how=how, suffix="_right")
+        assert (known(before), known(before, "time_right")) == (of_left, False)
+        behind = by_user.interval_join(rows.key_by("user"), 0, 5, how=how, suffix="_right")
+        assert (known(behind), known(behind, "time_right")) == (False, of_right)
     assert not known(by_user.window(TumblingEventTimeWindows("1s")).aggregate(time=agg.max("time")))
     assert not known(rows.drop("time").key_by("user").running(time=agg.count()))
     assert known(rows.union(rows))

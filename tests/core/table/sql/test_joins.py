@@ -217,16 +217,20 @@ def test_a_refusal_has_the_position(query: str, column: int, says: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ends", "later"),
+    ("how", "ends", "later"),
     [
-        ("b.time BETWEEN a.time AND a.time + INTERVAL '3' SECOND", "b"),
-        ("b.time <= a.time AND b.time > a.time - INTERVAL '3' SECOND", "a"),
-        ("b.time > a.time AND b.time < a.time + INTERVAL '4' SECOND", "b"),
+        ("", "b.time BETWEEN a.time AND a.time + INTERVAL '3' SECOND", "b"),
+        ("", "b.time <= a.time AND b.time > a.time - INTERVAL '3' SECOND", "a"),
+        ("", "b.time > a.time AND b.time < a.time + INTERVAL '4' SECOND", "b"),
+        ("RIGHT", "b.time BETWEEN a.time AND a.time + INTERVAL '3' SECOND", "b"),
+        ("LEFT", "b.time <= a.time AND b.time > a.time - INTERVAL '3' SECOND", "a"),
+        ("LEFT", "b.time = a.time", "a"),
+        ("RIGHT", "b.time = a.time", "b"),
     ],
 )
 @pytest.mark.parametrize("options", [{}, {"batch_size": 1}, {"parallelism": 2}])
-def test_windows_of_pairs_go_by_the_later_time(ends: str, later: str, options: dict[str, Any]) -> None:
-    join = f"FROM a JOIN b ON a.user = b.user AND {ends}"
+def test_windows_of_pairs_go_by_the_later_time(how: str, ends: str, later: str, options: dict[str, Any]) -> None:
+    join = f"FROM a {how} JOIN b ON a.user = b.user AND {ends}"
     window = f"TUMBLE({later}.time, INTERVAL '5' SECOND)"
     query = f"SELECT a.user, window_end, count(*) AS n, max(a.id + b.id) AS top {join} GROUP BY a.user, {window}"
     bucket = f"time_bucket(INTERVAL '5' SECOND, {later}.time) + INTERVAL '5' SECOND"

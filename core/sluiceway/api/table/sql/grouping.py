@@ -259,6 +259,6 @@ def check_time(window: str, time: exp.Expr, table: TableStream, scope: Scope) ->
             f"{window} takes the column of the event time, and none is known here: give table() or "
             "assign_timestamps_and_watermarks() a strategy .with_timestamp_column(name), and select that column "
             "unchanged; pairs of a join have the later time, which is a column's where the rows of one table are "
-            "never earlier than those of the other",
+            "never earlier than those of the other, and never missing",
         )
     raise RefusedError(time, f"{window} takes the column of the event time, which is {known!r}, not {made}")
