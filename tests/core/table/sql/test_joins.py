@@ -48,6 +48,7 @@ _STAYS = {
         {"user": ["ann", "eve", None, "joe"], "land": ["at", "fr", "xx", None], "rank": [1, 2, 3, 4]}
     ),
     "items": pa.table({"item": [1, 2], "name": ["tea", None]}),
+    "moves": pa.table({"user": ["ann", "bob", "ann"], "land": ["at", "de", "de"], "year": [2024, 2024, 2025]}),
     "titles": pa.table({"user": ["ann", "eve", "bob"], "title": ["Dr", None, "Sir"]}),
 }
 _TIMES: Any = WatermarkStrategy.for_bounded_out_of_orderness("1h").with_timestamp_column("time")
@@ -111,6 +112,10 @@ def _comparable(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
         "SELECT a.*, u.land, u.user AS u FROM a LEFT JOIN users u ON u.user = upper(lower(a.user)) AND u.rank < 2",
         "SELECT id, user, name, land FROM a LEFT JOIN users USING (user) JOIN items i ON i.item = a.item",
         "SELECT * FROM (SELECT id, user FROM a) JOIN users USING (user) WHERE rank = 1 AND id > 3",
+        "SELECT a.id, land FROM a JOIN moves m ON a.user = m.user AND m.year = 2025 AND a.id + m.year > 2030",
+        "SELECT a.id, land FROM a LEFT JOIN moves m ON a.user = m.user AND m.year = 2025",
+        "SELECT a.id, land FROM a LEFT JOIN moves m ON a.user = m.user AND m.year = 2025 WHERE m.year = 2025",
+        "SELECT a.id, land FROM a, moves AS m WHERE a.user = m.user AND m.year > 2024 AND m.land = 'de'",
         "SELECT * FROM (SELECT id, user FROM a) JOIN users USING (user) JOIN titles USING (user) WHERE user > 'b'",
         "SELECT user, land, titles.user AS u FROM (SELECT id, user FROM a) LEFT JOIN users USING (user) "
         "LEFT JOIN titles USING (user)",

@@ -418,12 +418,13 @@ class _Join:
         if more and self.how == "left":
             raise RefusedError(self.node.this, "rows of a table that stays the same are found by one equality")
         self.rest += (exp.EQ(this=one, expression=two) for one, two in more)
+        # Among the rows that are left of the table each value is to occur once.
+        given = [self.rest] if self.how == "left" else [self.rest, self.where]
+        conditions = [one for some in given for one in some if columns_in(one) <= set(self.other.columns)]
+        for some in given:
+            some[:] = [one for one in some if one not in conditions]
         if self.how == "left":
-            conditions = [one for one in self.rest if columns_in(one) <= set(self.other.columns)]
-            self.rest = [one for one in self.rest if one not in conditions]
             self._refuse_rest()
-        else:
-            conditions = []
         found_by, found = self._unified(key, other)
         assert isinstance(self.other.rows, pa.RecordBatch)
         rows = nw.from_native(pa.Table.from_batches([self.other.rows]), eager_only=True)
