@@ -589,6 +589,8 @@ def test_a_frame_with_values_of_several_types_in_a_column_is_refused() -> None:
         (lambda t: t.filter(col("count") == 2**64 - 1), r"too large .* lit\(\"18446744073709551615\"\)\.cast"),
         (lambda t: t.select("user", "user"), "unique column names, got: .user. 2 times;"),
         (lambda t: t.map_batches(lambda _: pa.table({"a": [1]})), "the function returned 1 rows for none"),
+        (lambda t: t.map_batches(lambda rows: rows.to_pydict()), r"returned \{'user': .*\(dict\); it must return"),
+        (lambda t: t.map_batches(lambda rows: rows, int), "schema=: int has no named and typed fields"),
         (lambda t: t.explode("user"), "string, and no lists"),
         (lambda t: t.to_records(Total), "field 'total'"),
         (lambda t: t.assign_timestamps_and_watermarks(_BOUNDED.with_timestamp_column("user")), "string"),

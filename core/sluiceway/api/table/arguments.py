@@ -116,8 +116,8 @@ def result_schema(method: str, transform: Transform, schema: pa.Schema) -> pa.Sc
         )
     try:
         made = transform.of_nothing(schema)
-    except SluicewayError:
-        raise
+    except SluicewayError as error:
+        raise GraphError(f"{method}() at {caller_location()}: {error}") from None
     except Exception as error:
         unknown = _unknown_column(error, schema)
         why = unknown or f"{_first_line(error)}; the columns are {shown(schema)}{_hint(error, transform)}"

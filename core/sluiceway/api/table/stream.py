@@ -186,8 +186,8 @@ class TableStream(StepSettings):
                 rows.
 
         Raises:
-            GraphError: the function fails without rows, or returns a column that has no type without rows, so that
-                its columns are not known.
+            GraphError: the function fails without rows, returns no rows of any kind, or a column that has no type
+                without rows, so that its columns are not known; or ``schema`` has no columns.
             TypeError: ``fn`` cannot be called with one argument.
         """
         check_function("map_batches", fn, (), 1)
@@ -198,7 +198,11 @@ class TableStream(StepSettings):
         given = _FRAMES.get((module, getattr(hint, "__name__", "")), "arrow")
         transform = MapBatches(fn, given, getattr(fn, "__name__", "map_batches"))
         if schema is not None:
-            return self._transformed(transform, schema_of(schema))
+            try:
+                given_schema = schema_of(schema)
+            except SluicewayError as error:
+                raise GraphError(f"map_batches() at {caller_location()}: schema=: {error}") from None
+            return self._transformed(transform, given_schema)
         found = result_schema("map_batches", transform, self._schema)
         for field in found:
             if is_without_type(field.type) and field not in list(self._schema):
