@@ -227,6 +227,35 @@ def test_results_are_those_of_duckdb(query: str, theirs: str | None) -> None:
     assert _comparable(_ours(query, batch_size=1, parallelism=2)) == expected
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        'SELECT sum(x + 1) AS s, "$x + 1" AS o FROM rows GROUP BY "$x + 1"',
+        'SELECT count(1) AS n, "$1" AS o FROM rows GROUP BY "$1"',
+        'SELECT sum("$all") AS s FROM rows GROUP BY TRUE',
+        'SELECT "$over0" AS o, row_number() OVER (ORDER BY time) AS n FROM rows',
+        'SELECT "$x % 2", sum("$all") OVER (PARTITION BY x % 2 ORDER BY time ROWS 1 PRECEDING) AS s FROM rows',
+        'SELECT "$element" AS o, unnest("list") AS e FROM rows',
+    ],
+)
+def test_columns_may_have_any_name(query: str) -> None:
+    names = ("$x + 1", "$1", "$all", "$over0", "$row", "$x % 2", "$element")
+    table = pa.table(
+        {
+            "x": [1, 2, 2, 4],
+            "list": [[1], [2, 3], [], [4]],
+            "time": pa.array([1, 2, 3, 4], pa.timestamp("ms")),
+            **{name: [5 + n, 5 + n, 7 + n, None] for n, name in enumerate(names)},
+        }
+    )
+    flow = Pipeline()
+    made = flow.sql(query, rows=flow.table(table, watermark_strategy=_TIMES)).to_arrow().to_pylist()
+    with duckdb.connect() as connection:
+        connection.register("rows", table)
+        expected = connection.sql(query).fetchall()
+    assert _comparable([tuple(row.values()) for row in made]) == _comparable(expected)
+
+
 def test_a_condition_that_is_always_null_counts_nothing() -> None:
     """DuckDB says NULL here, unlike for ``COUNT``."""
     flow = Pipeline()

@@ -11,7 +11,7 @@ from sqlglot import exp
 from sluiceway.api.table.sql.expressions import Scope, translate
 from sluiceway.api.table.sql.positions import RefusedError, check_parts
 from sluiceway.api.table.sql.row_functions import FirstKnown, LastKnown
-from sluiceway.api.table.sql.select_list import passed_as
+from sluiceway.api.table.sql.select_list import computed_name, passed_as
 from sluiceway.api.table.sql.types import Typed, as_boolean
 from sluiceway.columns.aggregation import aggregates as agg
 from sluiceway.errors import GraphError
@@ -82,7 +82,7 @@ def aggregate_of(node: exp.Expr, scope: Scope) -> tuple[agg.Aggregate, Typed | N
         raise RefusedError(given, f"AVG does not take {made}: CAST(... AS DOUBLE) converts")
     # A column is aggregated as it is. Anything else is computed before, in a column with its text as name.
     name = passed_as(made, scope)
-    aggregate = make(name if name is not None else f"${given.sql('duckdb')}")
+    aggregate = make(computed_name(given.sql("duckdb"), scope) if name is None else name)
     try:
         # Refused here, where the position in the query is known.
         aggregate.bind(pa.schema([(aggregate.columns[0], made.type)]), "")

@@ -14,7 +14,7 @@ from sluiceway.api.table.sql.expressions import Scope, named_like, translate
 from sluiceway.api.table.sql.functions import interval_of
 from sluiceway.api.table.sql.group_expressions import with_group_columns
 from sluiceway.api.table.sql.positions import RefusedError
-from sluiceway.api.table.sql.select_list import column_at, named_as_before, passed_as, text_of
+from sluiceway.api.table.sql.select_list import column_at, computed_name, named_as_before, passed_as, text_of
 from sluiceway.api.table.sql.steps import for_each_row, step
 from sluiceway.api.table.sql.types import INTEGER, literal
 from sluiceway.api.table.stream import TableStream
@@ -161,7 +161,7 @@ class _Grouping:
         keys = {name: nw.col(name) for name in self.keys}
         if not keys:
             # One key for all rows, without a name that a query could have for it.
-            keys["$all"] = for_each_row(literal(node, 0, INTEGER), self.scope.schema)
+            keys[computed_name("all", self.scope)] = for_each_row(literal(node, 0, INTEGER), self.scope.schema)
         columns = {**self.inputs, **keys}
         named = {name: aggregate for aggregate, name in self.aggregates.items()}
 

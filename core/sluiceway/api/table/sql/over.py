@@ -16,7 +16,14 @@ from sluiceway.api.table.sql.functions import interval_of
 from sluiceway.api.table.sql.grouping import check_time
 from sluiceway.api.table.sql.positions import RefusedError, check_parts
 from sluiceway.api.table.sql.row_functions import as_aggregates
-from sluiceway.api.table.sql.select_list import column_at, columns_of_star, named_as_before, passed_as, text_of
+from sluiceway.api.table.sql.select_list import (
+    column_at,
+    columns_of_star,
+    computed_name,
+    named_as_before,
+    passed_as,
+    text_of,
+)
 from sluiceway.api.table.sql.steps import for_each_row, step
 from sluiceway.api.table.sql.types import INTEGER, Typed, literal
 from sluiceway.api.table.stream import TableStream
@@ -61,7 +68,7 @@ def with_over(node: exp.Select, table: TableStream, scope: Scope) -> tuple[exp.S
         aggregate, values = aggregate_of(part.this, scope)  # first, as its name says most
         over = _over(_named(part, query), table, scope)
         key = (tuple(over.keys), over.rows, over.range)
-        name = f"$over{count}"
+        name = computed_name(f"over{count}", scope)
         count += 1
         steps.setdefault(key, over).add(name, aggregate, values, scope)
         return column_at(name, part)
@@ -139,8 +146,9 @@ class _Over:
             table = step(node, functools.partial(table.with_columns, *exprs))
         if self.rows == 0:
             # Over one row, they are brought into the order of event time.
-            in_order = step(node, lambda: table.key_by(*self.keys).over(rows=1).aggregate(**{"$row": agg.count()}))
-            return step(node, lambda: in_order.drop("$row").key_by(*self.keys).running(**self.aggregates))
+            row = computed_name("row", Scope(None, table.schema))
+            in_order = step(node, lambda: table.key_by(*self.keys).over(rows=1).aggregate(**{row: agg.count()}))
+            return step(node, lambda: in_order.drop(row).key_by(*self.keys).running(**self.aggregates))
         return step(
             node,
             lambda: table.key_by(*self.keys).over(rows=self.rows, range=self.range).aggregate(**self.aggregates),
@@ -152,9 +160,9 @@ def _over(window: exp.Window, table: TableStream, scope: Scope) -> _Over:
     keys: dict[str, nw.Expr] = {}
     for one in window.args.get("partition_by") or []:
         made = translate(one, scope)
-        keys[passed_as(made, scope) or f"${text_of(one)}"] = for_each_row(made, scope.schema)
+        keys[passed_as(made, scope) or computed_name(text_of(one), scope)] = for_each_row(made, scope.schema)
     if not keys:
-        keys["$all"] = for_each_row(literal(window, 0, INTEGER), scope.schema)
+        keys[computed_name("all", scope)] = for_each_row(literal(window, 0, INTEGER), scope.schema)
     _check_order(window, table, scope)
     spec = window.args.get("spec")
     if spec is None:

@@ -11,12 +11,20 @@ from sluiceway.api.table.sql.positions import start_of
 from sluiceway.api.table.sql.types import Typed
 from sluiceway.columns.transforms import passed
 
-__all__ = ["column_at", "columns_of_star", "named", "named_as_before", "passed_as", "text_of"]
+__all__ = ["column_at", "columns_of_star", "computed_name", "named", "named_as_before", "passed_as", "text_of"]
 
 
 def passed_as(made: Typed, scope: Scope) -> str | None:
     """Return the name of the column that an expression is; None: it is another one."""
     return next((name for name in scope.schema.names if passed(made.expr, name) == name), None)
+
+
+def computed_name(text: str, scope: Scope) -> str:
+    """Return the name of a column that is computed for a step, the same for each text: one that no column has."""
+    name = f"${text}"
+    while name in scope.schema.names:
+        name += "'"
+    return name
 
 
 def text_of(node: exp.Expr) -> str:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import pyarrow as pa
 from sqlglot import exp
 
 from sluiceway.api.table.sql.expressions import Scope, translate
 from sluiceway.api.table.sql.positions import RefusedError
-from sluiceway.api.table.sql.select_list import column_at, columns_of_star, named_as_before
+from sluiceway.api.table.sql.select_list import column_at, columns_of_star, computed_name, named_as_before
 from sluiceway.api.table.sql.steps import for_each_row, step
 from sluiceway.api.table.stream import TableStream
 
 __all__ = ["element_type", "has_unnest", "with_elements"]
-
-_ELEMENT: Final = "$element"
 
 
 def has_unnest(node: exp.Select) -> bool:
@@ -45,20 +41,21 @@ def with_elements(node: exp.Select, table: TableStream, scope: Scope) -> tuple[e
         raise RefusedError(found[1], "SELECT takes one UNNEST: put the other one into a sub-query")
     lists = translate(found[0].this, scope)
     element_type(found[0], lists.type)
+    element = computed_name("element", scope)
+
+    def as_element(part: exp.Expr) -> exp.Expr:
+        return column_at(element, part) if isinstance(part, exp.Explode) else part
+
     outputs: list[exp.Expr] = []
     for one in query.expressions:
         if isinstance(one, exp.Star | exp.Column) and one.is_star:
             outputs += columns_of_star(one, scope)
         else:
-            outputs.append(named_as_before(one, one.transform(_as_element)))
+            outputs.append(named_as_before(one, one.transform(as_element)))
     query.set("expressions", outputs)
-    column = for_each_row(lists, scope.schema).alias(_ELEMENT)
-    table = step(found[0], lambda: table.with_columns(column).explode(_ELEMENT))
+    column = for_each_row(lists, scope.schema).alias(element)
+    table = step(found[0], lambda: table.with_columns(column).explode(element))
     return query, table, Scope(scope.name, table.schema)
-
-
-def _as_element(node: exp.Expr) -> exp.Expr:
-    return column_at(_ELEMENT, node) if isinstance(node, exp.Explode) else node
 
 
 def element_type(node: exp.Expr, kind: pa.DataType) -> pa.DataType:
