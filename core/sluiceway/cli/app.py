@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from io import StringIO
 from typing import Any, Final
 
 import click
@@ -13,6 +14,7 @@ import click
 from sluiceway import exit_codes
 from sluiceway.cli import errors, habits, output
 from sluiceway.cli.groups import Group
+from sluiceway.cli.output import say
 from sluiceway.errors import PluginError
 
 __all__ = ["App", "app"]
@@ -138,7 +140,9 @@ class App(Group):
             # Here, where a broken pipe still has an exit code; the interpreter would print a traceback.
             output.flush()
         except click.ClickException as error:
-            error.show()
+            told = StringIO()
+            error.show(told)
+            say(told.getvalue().removesuffix("\n"), err=True)
             code = exit_codes.USAGE
         except click.Abort:
             code = exit_codes.CANCELLED
@@ -147,7 +151,7 @@ class App(Group):
         except OSError as error:
             if not output.is_unwritable(error):
                 raise
-            click.echo(f"error: cannot print: {error}", err=True)
+            say(f"error: cannot print: {error}", err=True)
             output.forget_stdout()
             code = exit_codes.OUTSIDE
         if code == exit_codes.BROKEN_PIPE:

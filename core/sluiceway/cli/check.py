@@ -10,6 +10,7 @@ import click
 from sluiceway import exit_codes
 from sluiceway.cli.manager import manager
 from sluiceway.cli.options import Request, pipeline_command
+from sluiceway.cli.output import say
 from sluiceway.cli.target import load_pipeline
 from sluiceway.config.settings import Settings
 from sluiceway.errors import GraphError
@@ -37,11 +38,11 @@ def check(request: Request, as_json: bool) -> None:
             {"level": f.level.value, "code": f.code, "message": f.message, "step": f.node, "location": f.location}
             for f in findings
         ]
-        click.echo(json.dumps(facts, indent=2))
+        say(json.dumps(facts, indent=2))
     else:
         for finding in findings:
-            click.echo(str(finding))
-        click.echo(_verdict(f"pipeline {pipeline.name!r}{where}", errors, len(findings) - errors))
+            say(str(finding))
+        say(_verdict(f"pipeline {pipeline.name!r}{where}", errors, len(findings) - errors))
     if errors:
         outside = any(f.code == "unavailable" for f in findings)
         click.get_current_context().exit(exit_codes.OUTSIDE if outside else exit_codes.USAGE)

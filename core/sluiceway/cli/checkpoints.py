@@ -13,6 +13,7 @@ from sluiceway.cli.groups import Group
 from sluiceway.cli.history import history, is_place, readable_checkpoints, shown_size, shown_time
 from sluiceway.cli.jobs import id_of
 from sluiceway.cli.manager import manager
+from sluiceway.cli.output import say
 from sluiceway.cli.tables import print_table
 from sluiceway.errors import CheckpointError, ConfigurationError
 from sluiceway.util.overriding import override
@@ -65,7 +66,7 @@ def take(job: str) -> None:
     from sluiceway.runtime.cluster.client import ClusterClient
 
     with ClusterClient() as client:
-        click.echo(client.checkpoint(id_of(client, job)))
+        say(str(client.checkpoint(id_of(client, job))))
 
 
 @checkpoints.command("list")
@@ -90,10 +91,10 @@ def list_(place: str, as_json: bool) -> None:
             }
             for directory, m in found
         ]
-        click.echo(json.dumps(facts, indent=2))
+        say(json.dumps(facts, indent=2))
         return
     if not found:
-        click.echo(f"There is no complete checkpoint in {storage.location}.")
+        say(f"There is no complete checkpoint in {storage.location}.")
         return
     rows = [
         (
@@ -124,19 +125,17 @@ def show(path: str, as_json: bool) -> None:
     if as_json:
         import msgspec
 
-        click.echo(json.dumps(msgspec.to_builtins(metadata), indent=2))
+        say(json.dumps(msgspec.to_builtins(metadata), indent=2))
         return
     took = metadata.completed_ms - metadata.triggered_ms
-    click.echo(f"{metadata.kind} {metadata.checkpoint_id} of job {metadata.job_name!r}")
-    click.echo(f"  completed: {shown_time(metadata.completed_ms)}, after {took} ms")
-    click.echo(
-        f"  size:      {shown_size(metadata.size)}, of which {shown_size(metadata.written)} were written for it"
-    )
+    say(f"{metadata.kind} {metadata.checkpoint_id} of job {metadata.job_name!r}")
+    say(f"  completed: {shown_time(metadata.completed_ms)}, after {took} ms")
+    say(f"  size:      {shown_size(metadata.size)}, of which {shown_size(metadata.written)} were written for it")
     for vertex in metadata.vertices:
-        click.echo(f"\n{vertex.name}: {vertex.parallelism} of {vertex.max_parallelism}")
+        say(f"\n{vertex.name}: {vertex.parallelism} of {vertex.max_parallelism}")
         print_table(("UID", "STATE", "KIND", "TYPE", "SERIALIZER", "SUBTASKS"), _states(vertex))
         if any(subtask.in_flight for subtask in vertex.subtasks):
-            click.echo()
+            say()
             print_table(("IN FLIGHT FROM", "TO", "SUBTASK", "WAITED", "BATCHES", "SIZE"), _in_flight(vertex))
 
 
@@ -164,11 +163,11 @@ def diff(old: str, new: str, as_json: bool) -> None:
             changes.append((what, *place_, _described(had), _described(has)))
     if as_json:
         names = ("what", "uid", "state", "old", "new")
-        click.echo(json.dumps([dict(zip(names, change, strict=True)) for change in changes], indent=2))
+        say(json.dumps([dict(zip(names, change, strict=True)) for change in changes], indent=2))
     elif changes:
         print_table(("WHAT", "UID", "STATE", "OLD", "NEW"), changes)
     else:
-        click.echo("Both have the same states.")
+        say("Both have the same states.")
 
 
 @checkpoints.command()
@@ -193,7 +192,7 @@ def delete(path: str) -> None:
             "its directory by hand, too"
         )
     run.discard(metadata.checkpoint_id, shared=metadata.checkpoint_id != max(run.ids()))
-    click.echo(f"Deleted {path}: {shown_size(metadata.size)} of state, what others share with it excepted.")
+    say(f"Deleted {path}: {shown_size(metadata.size)} of state, what others share with it excepted.")
 
 
 @checkpoints.command()
@@ -224,12 +223,12 @@ def gc(place: str, older_than: str, dry_run: bool, as_json: bool) -> None:
             "too_young": [file.name for file in found.kept],
             "size": found.size,
         }
-        click.echo(json.dumps(facts, indent=2))
+        say(json.dumps(facts, indent=2))
         return
     for file in found.files:
-        click.echo(f"{'would delete' if dry_run else 'deleted'} {file.name} ({shown_size(file.size)})")
+        say(f"{'would delete' if dry_run else 'deleted'} {file.name} ({shown_size(file.size)})")
     kept = f"; {len(found.kept)} more may be of a checkpoint that is under way" if found.kept else ""
-    click.echo(f"{len(found.files)} files, {shown_size(found.size)}{kept}.")
+    say(f"{len(found.files)} files, {shown_size(found.size)}{kept}.")
 
 
 @checkpoints.command()
@@ -277,11 +276,11 @@ def prune(place: str, dry_run: bool, as_json: bool) -> None:
                 if not dry_run:
                     CheckpointDirectory(storage, run).discard(number)
     if as_json:
-        click.echo(json.dumps({"deleted": [] if dry_run else deleted, "earlier": deleted, "size": size}, indent=2))
+        say(json.dumps({"deleted": [] if dry_run else deleted, "earlier": deleted, "size": size}, indent=2))
         return
     for directory in deleted:
-        click.echo(f"{'would delete' if dry_run else 'deleted'} {directory}")
-    click.echo(f"{len(deleted)} checkpoints of earlier runs, with {shown_size(size)} of state.")
+        say(f"{'would delete' if dry_run else 'deleted'} {directory}")
+    say(f"{len(deleted)} checkpoints of earlier runs, with {shown_size(size)} of state.")
 
 
 def _warn_if_empty(storage: CheckpointStorage) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from sluiceway.cli.groups import Group
 from sluiceway.cli.habits import refused_option
 from sluiceway.cli.jobs import ENDED, id_among, id_of
 from sluiceway.cli.options import Request, pipeline_command
+from sluiceway.cli.output import say
 from sluiceway.cli.processes import PROCESS_HEAD, process_row
 from sluiceway.cli.resume_hints import resumed
 from sluiceway.cli.tables import print_table
@@ -176,7 +176,7 @@ def start(
                 "job manager again, and its jobs are recovered"
             )
         if shown is not None:
-            click.echo(f"web interface: {start_web_ahead(shown)}", err=True)
+            say(f"web interface: {start_web_ahead(shown)}", err=True)
         run_cluster(wanted, settings.log_format, some)
     if given["log_format"] is not None:
         raise click.UsageError(
@@ -186,11 +186,11 @@ def start(
     pid = start_cluster(wanted)
     if standby:
         some += f", and {standby} job manager{'s' * (standby != 1)} standing by"
-    click.echo(f"cluster started (process {pid}), with {some}")
-    click.echo(f"sluiceway logs shows its logs, which are in {logs_directory()}")
+    say(f"cluster started (process {pid}), with {some}")
+    say(f"sluiceway logs shows its logs, which are in {logs_directory()}")
     if shown is not None:
         try:
-            click.echo(f"web interface: {start_web(shown)}")
+            say(f"web interface: {start_web(shown)}")
         except ConfigurationError as error:
             error.add_note("the cluster was started without it: sluiceway cluster stop ends it")
             raise
@@ -198,7 +198,7 @@ def start(
         told = client.status()
     if told.recovered:
         some = f"{len(told.recovered)} job{'s' * (len(told.recovered) != 1)}"
-        click.echo(f"recovered {some} of the job store {told.job_store}: {', '.join(told.recovered)}")
+        say(f"recovered {some} of the job store {told.job_store}: {', '.join(told.recovered)}")
     for problem in told.problems:
         warn(problem)
 
@@ -256,10 +256,10 @@ def status(as_json: bool) -> None:
         processes = {figures.process: figures for figures in figures_of(client).figures}
     if as_json:
         facts = msgspec.to_builtins(msgspec.structs.replace(told, figures=b""))
-        click.echo(json.dumps({**facts, "processes": msgspec.to_builtins(list(processes.values()))}))
+        say(json.dumps({**facts, "processes": msgspec.to_builtins(list(processes.values()))}))
         return
     running = sum(j.running or j.status == _SCHEDULED for j in told.jobs)
-    click.echo(
+    say(
         f"process {told.pid}, since {_time(told.started_ms)}; {len(told.workers)} of up to {told.max_workers}"
         f" workers, {told.free_slots} of {told.slots} slots free; {running} of {len(told.jobs)} jobs running"
     )
@@ -269,12 +269,12 @@ def status(as_json: bool) -> None:
     )
     if told.max_standbys:
         pids = ", ".join(str(standby.pid) for standby in told.standbys) or "none yet"
-        click.echo(
+        say(
             f"process {told.pid} leads, with epoch {told.epoch}; standing by, {len(told.standbys)} of "
             f"{told.max_standbys}: {pids}"
         )
     if found := web_link():
-        click.echo(f"web interface: {found}")
+        say(f"web interface: {found}")
     for problem in told.problems:
         warn(problem)
 
@@ -296,7 +296,7 @@ def stop(keep_jobs: bool) -> None:
         killed = client.shut_down(keep_jobs)
     for worker in killed:
         warn(worker)
-    click.echo("cluster stopped")
+    say("cluster stopped")
 
 
 @pipeline_command("submit", "Submit a pipeline to the running cluster.", refused=_OF_THE_CLUSTER)
@@ -322,7 +322,7 @@ def submit(request: Request) -> None:
         if settings.resume:
             _refuse_running(client, graph.job_name)
             settings = resumed(settings, graph.job_name)
-        click.echo(client.submit(graph.job_name, graph, settings))
+        say(client.submit(graph.job_name, graph, settings))
 
 
 def _refuse_running(client: ClusterClient, job_name: str) -> None:
@@ -359,7 +359,7 @@ def list_jobs(job: str | None, running: bool, scheduled: bool, every: bool, as_j
             if (scheduled if each.status == _SCHEDULED else running and each.status not in ENDED)
         ]
     if as_json:
-        click.echo(json.dumps(msgspec.to_builtins(jobs)))
+        say(json.dumps(msgspec.to_builtins(jobs)))
         return
     rows = [
         [
@@ -376,7 +376,7 @@ def list_jobs(job: str | None, running: bool, scheduled: bool, every: bool, as_j
     print_table(["job", "status", "submitted", "restarts", "in", "out", "failure"], rows)
     if job is not None and jobs:
         for failure in jobs[0].failures:
-            click.echo(f"\n{_headline(failure)}\n{failure.traceback}")
+            say(f"\n{_headline(failure)}\n{failure.traceback}")
 
 
 def _headline(failure: FailureInfo) -> str:
@@ -401,7 +401,7 @@ def cancel(job: str) -> None:
     with ClusterClient() as client:
         job = id_of(client, job)
         client.cancel(job)
-    print(f"cancelling {job}", file=sys.stderr)
+    say(f"cancelling {job}", err=True)
 
 
 @click.command("stop", short_help="Stop a job, with a savepoint or after its sources have ended.")
@@ -428,10 +428,10 @@ def stop_job(job: str, savepoint: str | None, flink_savepoint: str | None) -> No
     with ClusterClient() as client:
         job = id_of(client, job)
         if savepoint is not None:
-            click.echo(client.savepoint(job, savepoint_place(savepoint, None), stop=True))
+            say(client.savepoint(job, savepoint_place(savepoint, None), stop=True))
             return
         client.stop(job)
-    print(f"stopping {job}", file=sys.stderr)
+    say(f"stopping {job}", err=True)
 
 
 def _time(ms: int) -> str:

@@ -10,6 +10,7 @@ import click
 from sluiceway.cli.groups import Group
 from sluiceway.cli.manager import manager
 from sluiceway.cli.options import settings_options
+from sluiceway.cli.output import say
 from sluiceway.cli.tables import print_table
 from sluiceway.config.settings import OPTIONS, Resolved
 from sluiceway.errors import ConfigurationError, choose
@@ -40,11 +41,11 @@ def show(resolved: Resolved, as_json: bool) -> None:
     values = {n: redact_option(n, getattr(resolved.settings, option.field)) for n, option in OPTIONS.items()}
     if as_json:
         facts = {name: {"value": value, "from": resolved.origins[name]} for name, value in values.items()}
-        click.echo(json.dumps({"file": resolved.file and str(resolved.file), "options": facts}, indent=2))
+        say(json.dumps({"file": resolved.file and str(resolved.file), "options": facts}, indent=2))
         return
     rows = [(name, _shown(name, value), resolved.origins[name]) for name, value in values.items()]
     print_table(("OPTION", "VALUE", "FROM"), rows)
-    click.echo(f"\nConfiguration file: {resolved.file or 'none found'}")
+    say(f"\nConfiguration file: {resolved.file or 'none found'}")
 
 
 def _check_names(resolved: Resolved) -> None:

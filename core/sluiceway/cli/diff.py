@@ -12,6 +12,7 @@ from sluiceway.cli.errors import warn
 from sluiceway.cli.history import is_place
 from sluiceway.cli.manager import manager
 from sluiceway.cli.options import Request, pipeline_command
+from sluiceway.cli.output import say
 from sluiceway.cli.tables import print_table
 from sluiceway.cli.target import load_pipeline
 
@@ -39,7 +40,7 @@ def diff(request: Request, old: str, open_functions: bool, as_json: bool) -> Non
     """
     why = show_differences(old, request, open_functions=open_functions, as_json=as_json)
     for reason in why:
-        click.echo(reason, err=True)
+        say(reason, err=True)
     if why:
         click.get_current_context().exit(exit_codes.FAILED)
 
@@ -64,13 +65,13 @@ def show_differences(old: str, request: Request, *, open_functions: bool, as_jso
         found = compare(earlier, graph, settings, services, open_functions=open_functions)
     why = found.refused(settings.allow_dropped_state)
     if as_json:
-        click.echo(json.dumps(_facts(found, why), indent=2))
+        say(json.dumps(_facts(found, why), indent=2))
         return why
     rows = [row for step in found.steps for row in _rows(step)]
     if rows:
         print_table(("WHAT", "UID", "STEP", "STATE", "TYPE"), rows)
     else:
-        click.echo("Neither has state.")
+        say("Neither has state.")
     for uid, problem in found.unasked.items():
         told = problem or "its function says that in open(), which is called with --open"
         warn(f"not all states of step {uid!r} are known: {told}")

@@ -14,6 +14,7 @@ from sluiceway import exit_codes
 from sluiceway.cli.groups import Group
 from sluiceway.cli.manager import manager
 from sluiceway.cli.options import Request, pipeline_command
+from sluiceway.cli.output import say
 from sluiceway.cli.run import run_job
 from sluiceway.cli.target import load_pipeline
 from sluiceway.errors import ConfigurationError
@@ -50,19 +51,19 @@ def show(directory: str, step: str | None, limit: int, traceback: bool, as_json:
     shown = list(islice(letters, limit or None))
     if as_json:
         for letter in shown:
-            click.echo(json.dumps(_facts(letter)))
+            say(json.dumps(_facts(letter)))
         return
     for letter in shown:
-        click.echo(f"{letter.step} of {letter.job}, subtask {letter.subtask + 1}, {_time(letter.time_ms)}")
-        click.echo(f"  record:    {letter.record}")
+        say(f"{letter.step} of {letter.job}, subtask {letter.subtask + 1}, {_time(letter.time_ms)}")
+        say(f"  record:    {letter.record}")
         if letter.key is not None:
-            click.echo(f"  key:       {letter.key}")
+            say(f"  key:       {letter.key}")
         if letter.timestamp is not None:
-            click.echo(f"  timestamp: {letter.timestamp} ms")
+            say(f"  timestamp: {letter.timestamp} ms")
         for line in (letter.traceback if traceback else letter.error).splitlines():
-            click.echo(f"  {line}")
+            say(f"  {line}")
     more = "" if len(shown) == len(letters) else f", the first {len(shown)} of them shown"
-    click.echo(f"{_counted(len(letters))}{more}.")
+    say(f"{_counted(len(letters))}{more}.")
 
 
 def _facts(letter: DeadLetter) -> dict[str, object]:
@@ -146,7 +147,7 @@ def _replay(
         told += f"; {again:,} failed again and {'was' if again == 1 else 'were'} {kept}"
     if undecoded := len(meant) - len(decoded):
         told += f"; {undecoded:,} that a source could not decode cannot be replayed, and stay"
-    click.echo(f"{_counted(len(decoded))} {told}.", err=True)
+    say(f"{_counted(len(decoded))} {told}.", err=True)
 
 
 dlq.add_command(pipeline_command("replay", "Process records that were skipped.")(_replay))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from sluiceway import exit_codes
 from sluiceway.cli import output
+from sluiceway.cli.output import say
 from sluiceway.errors import ConfigurationError, ConnectorError, SluicewayError
 from sluiceway.util.redaction import redact
 from sluiceway.util.source_paths import CORE
@@ -34,7 +35,7 @@ _STANDARD: Final = str(Path(os.__file__).parent) + os.sep
 
 def warn(message: str) -> None:
     """Write a warning to stderr."""
-    print(f"warning: {redact(message)}", file=sys.stderr)
+    say(f"warning: {redact(message)}", err=True)
 
 
 def wants_engine_frames(ctx: click.Context) -> bool:
@@ -63,16 +64,16 @@ def show(error: BaseException, engine_frames: bool = False) -> None:
 
     # One with notes was raised by a step's function, and is no Ctrl-C.
     if isinstance(error, KeyboardInterrupt) and not getattr(error, NOTED, False):
-        print("cancelled", file=sys.stderr)
+        say("cancelled", err=True)
         return
     # The methods of a user's exception may do anything, and its text may be of any size.
-    print(
+    say(
         within(
             LIMIT_S,
             lambda: cut("\n".join(_told(error, engine_frames)).splitlines()),
             lambda _: frames_of(error, describe(error)),
         ),
-        file=sys.stderr,
+        err=True,
     )
 
 

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias, get_args
 import click
 
 from sluiceway.cli.options import Request, pipeline_command
+from sluiceway.cli.output import say
 from sluiceway.cli.target import load_pipeline
 
 __all__ = ["explain"]
@@ -21,4 +22,4 @@ def explain(request: Request, form: _Format, as_json: bool) -> None:
     """Show the plan of the pipeline in TARGET: its steps, chains and edges."""
     with load_pipeline(request.target, request.arguments) as pipeline:
         plan = pipeline.explain("json" if as_json else form, **request.keywords)
-    click.echo(plan)
+    say(plan)

@@ -10,6 +10,7 @@ import msgspec
 
 from sluiceway.cli.jobs import id_of
 from sluiceway.errors import choose
+from sluiceway.util.visible_text import visible_on
 
 if TYPE_CHECKING:
     from sluiceway.monitoring.infos import JobDescription
@@ -63,7 +64,8 @@ def flamegraph(
         vertex = None if task is None else _vertex(client.describe(job), task)
         processes = client.sample_stacks(job, seconds, rate)
     if form == "folded":
-        output.write("".join(f"{line}\n" for line in folded(processes, kinds[cpu], vertex)))
+        text = "".join(f"{line}\n" for line in folded(processes, kinds[cpu], vertex))
+        output.write(visible_on(output, text))
         return
     tree = flame_graph(processes, kinds[cpu], vertex)
     if form == "json":

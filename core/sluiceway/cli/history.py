@@ -13,6 +13,7 @@ import click
 from sluiceway.cli.errors import warn
 from sluiceway.cli.jobs import job_for_want_of_place
 from sluiceway.cli.manager import manager
+from sluiceway.cli.output import say
 from sluiceway.cli.tables import print_table
 from sluiceway.errors import CheckpointError
 
@@ -42,15 +43,15 @@ def history(job: str, subtasks: bool, as_json: bool) -> None:
         runs = _of_place(job)
         if as_json:
             facts = [{"run": run, "checkpoints": msgspec.to_builtins(found)} for run, found in runs]
-            click.echo(json.dumps(facts, indent=2))
+            say(json.dumps(facts, indent=2))
             return
         for number, (run, found) in enumerate(runs):
-            click.echo(("\n" if number else "") + run)
+            say(("\n" if number else "") + run)
             _show(found, subtasks)
         return
     found = _of_job(job)
     if as_json:
-        click.echo(json.dumps(msgspec.to_builtins(found), indent=2))
+        say(json.dumps(msgspec.to_builtins(found), indent=2))
     else:
         _show(found, subtasks)
 
@@ -177,7 +178,7 @@ def _show(found: list[CheckpointInfo], subtasks: bool) -> None:
     print_table(heads, rows)
     last = next((c for c in reversed(found) if c.status == "completed"), None)
     if subtasks and last is not None:
-        click.echo()
+        say()
         parts = [
             (
                 s.task,

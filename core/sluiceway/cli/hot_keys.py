@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from sluiceway.cli.jobs import id_of
+from sluiceway.cli.output import say
 from sluiceway.cli.tables import print_table
 
 __all__ = ["hot_keys"]
@@ -37,12 +38,12 @@ def hot_keys(job: str, step: str | None, seconds: float, limit: int, as_json: bo
         vertices = vertices_of(client.describe(job), step)
         found = step_keys(client_keys(client, job, vertices, seconds), limit)
     if as_json:
-        click.echo(json.dumps(msgspec.to_builtins(found)))
+        say(json.dumps(msgspec.to_builtins(found)))
         return
     for each in found:
         margin = f", margin {each.error:,}" if each.error else ""
         subtasks = f"{len(each.subtasks)} subtask{'s' * (len(each.subtasks) != 1)}"
         counted = f"{each.records:,} records in {each.seconds:.3g} s, {subtasks}, skew {each.skew:.0f} %{margin}"
-        click.echo(f"{each.step}: {counted}")
+        say(f"{each.step}: {counted}")
         rows = [(k.key, str(k.subtask), f"{k.records:,}", f"{k.share:.1%}") for k in each.keys]
         print_table(("KEY", "SUBTASK", "RECORDS", "SHARE"), rows)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from sluiceway.cli.jobs import id_among
+from sluiceway.cli.output import say
 from sluiceway.config.options import LOG_LEVELS
 from sluiceway.errors import ConnectorError
 
@@ -60,14 +61,14 @@ def logs(
     wanted = _Wanted(name, level, operator)
     chosen = [line for line in lines if wanted(line)]
     for line in chosen if last is None else chosen[len(chosen) - min(last, len(chosen)) :]:
-        click.echo(show(line))
+        say(show(line))
     try:
         while follow and not _has_ended(name, lines):
             time.sleep(_LOOK_S)
             lines = follower.read()
             for line in lines:
                 if wanted(line):
-                    click.echo(show(line))
+                    say(show(line))
     except KeyboardInterrupt:
         pass
 

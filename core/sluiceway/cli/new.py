@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from sluiceway.cli.groups import Group
+from sluiceway.cli.output import say
 from sluiceway.cli.written_files import writing
 from sluiceway.templates import instantiate
 
@@ -49,8 +50,8 @@ def _command(template: str, text: str) -> click.Command:
         with writing(str(target)):
             written = instantiate(f"{template}_kafka" if kafka else template, name, target)
         for path in written:
-            click.echo(str(path))
-        click.echo(f"\n{target} is ready; {target / 'README.md'} says how to go on.")
+            say(str(path))
+        say(f"\n{target} is ready; {target / 'README.md'} says how to go on.")
 
     if template == "pipeline":
         begin = click.option("--kafka", is_flag=True, help="Read from and write to Apache Kafka.")(begin)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -15,7 +14,7 @@ import msgspec
 
 from sluiceway import exit_codes
 from sluiceway.cli.errors import report
-from sluiceway.cli.output import is_broken_pipe
+from sluiceway.cli.output import is_broken_pipe, say
 
 if TYPE_CHECKING:
     from sluiceway.config.settings import Resolved
@@ -103,11 +102,11 @@ def _exit_on_sigterm() -> Iterator[None]:
 
 
 def _tell_link(link: str) -> None:
-    print(f"web interface: {link}", file=sys.stderr, flush=True)
+    say(f"web interface: {link}", err=True)
 
 
 def _tell_link_as_json(link: str) -> None:
-    print(json.dumps({"event": "web", "url": link}), file=sys.stderr, flush=True)
+    say(json.dumps({"event": "web", "url": link}), err=True)
 
 
 @contextmanager
@@ -140,7 +139,7 @@ def _wait(over: threading.Event, quiet: bool) -> None:
     if over.is_set():
         return
     if not quiet:
-        print("the job has ended; Ctrl-C ends the web interface", file=sys.stderr, flush=True)
+        say("the job has ended; Ctrl-C ends the web interface", err=True)
     with suppress(KeyboardInterrupt):
         while not over.wait(_LOOK_S):  # a signal just before the wait does not interrupt it
             pass

@@ -10,6 +10,8 @@ from typing import Final
 
 import click
 
+from sluiceway.util.visible_text import visible_on
+
 __all__ = [
     "directory_is_gone",
     "flush",
@@ -19,9 +21,23 @@ __all__ = [
     "is_broken_pipe",
     "is_unwritable",
     "open_closed_streams",
+    "say",
 ]
 
 _ECHO: Final = click.echo.__code__
+
+
+def say(text: str = "", *, err: bool = False) -> None:
+    """Print text on stdout; everything that commands print goes through here.
+
+    On a terminal characters that would change it are shown as escapes. Files and pipes get the text as it is.
+
+    Args:
+        text: one or several lines, without the last end of line.
+        err: print on stderr.
+    """
+    # Without "color" click leaves out the escape sequences of colours, which here belong to the text.
+    click.echo(visible_on(sys.stderr if err else sys.stdout, text), err=err, color=True)
 
 
 def open_closed_streams() -> None:

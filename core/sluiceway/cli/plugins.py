@@ -14,6 +14,7 @@ import click
 from sluiceway.cli.app import COMMANDS
 from sluiceway.cli.groups import Group
 from sluiceway.cli.manager import manager
+from sluiceway.cli.output import say
 from sluiceway.cli.tables import print_table
 from sluiceway.errors import PluginError, choose
 from sluiceway.plugins import Offered, Plugin
@@ -116,7 +117,7 @@ def list_(as_json: bool) -> None:
                 "offers": [_facts(o) for o in found.all_offers()],
                 "problems": [p.message for p in found.problems],
             }
-        click.echo(json.dumps(facts, indent=2))
+        say(json.dumps(facts, indent=2))
         return
     offers = found.all_offers()
     rows = [
@@ -133,7 +134,7 @@ def list_(as_json: bool) -> None:
     offering = {(o.plugin.name, o.plugin.distribution) for o in offers}
     silent = [p for p in found.plugins if (p.name, p.distribution) not in offering]
     if silent:
-        click.echo()
+        say()
         print_table(
             ("PLUGIN", "VERSION", "DISTRIBUTION", "STATE"),
             [(p.name, p.version or "-", p.distribution, _why_silent(p)) for p in silent],
@@ -162,12 +163,12 @@ def show(name: str, as_json: bool) -> None:
                 "plugins": [_plugin_facts(p) for p in bare],
                 "offers": [{**_facts(o), "error": _try(o)} for o in named],
             }
-        click.echo(json.dumps(facts, indent=2))
+        say(json.dumps(facts, indent=2))
         return
     for offered in named:
         plugin = offered.plugin
         error = None if not offered.absent and _broken_library(offered) else _try(offered)
-        click.echo(f"{offered.kind.word} {offered.offer.name!r}")
+        say(f"{offered.kind.word} {offered.offer.name!r}")
         for label, text in (
             ("what it is", offered.offer.summary),
             ("plugin", f"{plugin.name} ({plugin.target})"),
@@ -176,12 +177,12 @@ def show(name: str, as_json: bool) -> None:
             ("state", f"not available: {error}" if error else _state(offered)),
         ):
             if text:
-                click.echo(f"  {label + ':':<12}{text}")
+                say(f"  {label + ':':<12}{text}")
     for plugin in bare:
-        click.echo(f"plugin {plugin.name!r}")
-        click.echo(f"  {'module:':<12}{plugin.target}")
-        click.echo(f"  {'comes from:':<12}{plugin.origin}")
-        click.echo(f"  {'state:':<12}{_why_silent(plugin)}")
+        say(f"plugin {plugin.name!r}")
+        say(f"  {'module:':<12}{plugin.target}")
+        say(f"  {'comes from:':<12}{plugin.origin}")
+        say(f"  {'state:':<12}{_why_silent(plugin)}")
 
 
 def _try(offered: Offered) -> str | None:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Final
 import click
 import msgspec
 
+from sluiceway.cli.output import say
+
 if TYPE_CHECKING:
     from sluiceway.monitoring.processes import ProcessFigures, ThreadDump
 
@@ -73,9 +75,9 @@ def thread_dump(process: str, as_json: bool) -> None:
         else:
             readings = dumps_of(client)
     if as_json:
-        click.echo(json.dumps(msgspec.to_builtins(readings.dumps)))
+        say(json.dumps(msgspec.to_builtins(readings.dumps)))
     else:
-        click.echo("\n\n".join(_text(dump) for dump in readings.dumps))
+        say("\n\n".join(_text(dump) for dump in readings.dumps))
     for problem in readings.problems:
         warn(problem)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from sluiceway.cli.terminal import LiveLine
 from sluiceway.monitoring.figures import Figures, figures, show_count, show_seconds, show_watermark
+from sluiceway.util.visible_text import visible_on
 
 if TYPE_CHECKING:
     from sluiceway.engine import Job
@@ -170,5 +171,5 @@ class Progress:
         return f"{now.job_name}: {_line(f)}{total}"
 
     def _write(self, text: str) -> None:
-        self._stream.write(text + "\n")
+        self._stream.write(visible_on(self._stream, text) + "\n")
         self._stream.flush()

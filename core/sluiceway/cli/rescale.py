@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from sluiceway.cli.jobs import id_of
+from sluiceway.cli.output import say
 
 if TYPE_CHECKING:
     from sluiceway.monitoring.infos import JobDescription, RescaleInfo
@@ -48,9 +48,9 @@ def rescale(job: str, parallelism: int | None, steps: tuple[str, ...]) -> None:
         info = client.rescale(job, parallelism, wanted)
         _show(info, client.describe(job))
     if info.before == info.after:
-        print(f"{job} has that parallelism already", file=sys.stderr)
+        say(f"{job} has that parallelism already", err=True)
     else:
-        print(f"{job} was stopped for {info.stopped_ms} ms", file=sys.stderr)
+        say(f"{job} was stopped for {info.stopped_ms} ms", err=True)
 
 
 def _steps(texts: tuple[str, ...]) -> dict[str, int]:
@@ -67,6 +67,6 @@ def _show(info: RescaleInfo, description: JobDescription) -> None:
     names = {vertex.uid: vertex.name for vertex in description.vertices}
     for uid, count in info.after.items():
         before = info.before.get(uid, count)
-        click.echo(
+        say(
             f"{names.get(uid, uid)}: {before} -> {count}" if before != count else f"{names.get(uid, uid)}: {count}"
         )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from sluiceway.cli.output import say
 from sluiceway.config.settings import Settings
 from sluiceway.errors import SluicewayError
 from sluiceway.util.redaction import redact
@@ -35,7 +35,7 @@ def resumed(settings: Settings, job_name: str, *, quiet: bool = False) -> Settin
         if not quiet:
             shown = _newest_run(settings, place, job_name, unfinished=False)
             told = f"resuming {job_name!r} in {shown}" if shown else _begins(job_name, place, "run")
-            print(redact(told), file=sys.stderr)
+            say(redact(told), err=True)
         return settings
     from sluiceway.runtime.jobmanager.newest_checkpoint import find_resumable
 
@@ -43,14 +43,14 @@ def resumed(settings: Settings, job_name: str, *, quiet: bool = False) -> Settin
     found = find_resumable(open_storage(place), job_name, open_storage)
     if found is None:
         if not quiet:
-            print(redact(_begins(job_name, place, "checkpoint")), file=sys.stderr)
+            say(redact(_begins(job_name, place, "checkpoint")), err=True)
         return replace(settings, resume=False)
     if not quiet:
         what = (
             f"{found.metadata.kind} {found.metadata.checkpoint_id}, of {_shown_time(found.metadata.completed_ms)}"
         )
         over = ", the last one of a finished run" if found.is_final else ""
-        print(redact(f"resuming {job_name!r} from {what}{over}: {found.location}"), file=sys.stderr)
+        say(redact(f"resuming {job_name!r} from {what}{over}: {found.location}"), err=True)
     return replace(settings, from_checkpoint=found.location, resume=False)
 
 
@@ -87,11 +87,11 @@ def tell_of_checkpoint(settings: Settings, job_name: str) -> None:
     if found is None or found.is_final:
         return
     newest = found.metadata
-    print(
+    say(
         f"found {newest.kind} {newest.checkpoint_id} of an earlier run of {job_name!r}, of "
         f"{_shown_time(newest.completed_ms)}; starting from the beginning. To resume from it: --from "
         f"{redact(found.location)}",
-        file=sys.stderr,
+        err=True,
     )
 
 
@@ -107,7 +107,7 @@ def tell_where_to_go_on(settings: Settings, job_name: str) -> None:
         return
     shown = _newest_run(settings, place, job_name)
     if shown:
-        print(redact(f"to resume this run: --from {shown}"), file=sys.stderr)
+        say(redact(f"to resume this run: --from {shown}"), err=True)
 
 
 def _newest_run(settings: Settings, place: str, job_name: str, *, unfinished: bool = True) -> str:
@@ -129,8 +129,8 @@ def _tell_of_run(settings: Settings, place: str, job_name: str) -> None:
     shown = _newest_run(settings, place, job_name)
     if not shown:
         return
-    print(
+    say(
         f"found an unfinished earlier run of {job_name!r}; starting from the beginning."
         f" To resume it: --from {redact(shown)}",
-        file=sys.stderr,
+        err=True,
     )

@@ -20,7 +20,7 @@ from sluiceway.cli.habits import refused_option
 from sluiceway.cli.logs import metrics_on_stderr
 from sluiceway.cli.observation import Observation, observed
 from sluiceway.cli.options import Request, pipeline_command
-from sluiceway.cli.output import flush, is_broken_pipe
+from sluiceway.cli.output import flush, is_broken_pipe, say
 from sluiceway.cli.progress import Progress, summary, summary_json
 from sluiceway.cli.resume_hints import resumed, tell_of_checkpoint, tell_where_to_go_on
 from sluiceway.cli.target import load_target
@@ -176,7 +176,7 @@ def _tell_of_one_process(pipeline: Pipeline, settings: Settings) -> None:
     from sluiceway.util.machine import usable_cpus
 
     for finding in find_one_process(pipeline.graph(settings), settings, usable_cpus()):
-        print(finding, file=sys.stderr)
+        say(str(finding), err=True)
 
 
 def _check_savepoint(engine: Engine, program: Program, settings: Settings) -> None:
@@ -218,10 +218,10 @@ def run_job(
         if not (quiet or no_progress):
             watching.enter_context(Progress(job, sys.stderr, as_json=as_json))
         watching.enter_context(metrics_on_stderr(settings.metrics))
-        cancel, say = (job.cancel, say_cancelling) if saving is None else (saving.stop, _say_saving)
+        cancel, confirm = (job.cancel, say_cancelling) if saving is None else (saving.stop, _say_saving)
         does = "cancelling" if saving is None else "ending with a savepoint"
         terminated = watching.enter_context(_on_sigterm(cancel, does))
-        interrupts = watching.enter_context(cancel_on_sigint(job, cancel=cancel, first=say, again=_end_now))
+        interrupts = watching.enter_context(cancel_on_sigint(job, cancel=cancel, first=confirm, again=_end_now))
         try:
             go()
             flush()
@@ -234,9 +234,9 @@ def run_job(
             # The live line has to go before others are written.
             watching.close()
             if saving is not None and saving.said:
-                print(saving.said, file=sys.stderr)
+                say(saving.said, err=True)
             if not quiet:
-                print((summary_json if as_json else summary)(job.metrics()), file=sys.stderr)
+                say((summary_json if as_json else summary)(job.metrics()), err=True)
     return exit_codes.TERMINATED if terminated else exit_codes.CANCELLED if interrupts.count else None
 
 

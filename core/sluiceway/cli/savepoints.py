@@ -14,6 +14,7 @@ from sluiceway.cli.habits import refused_option
 from sluiceway.cli.jobs import id_of
 from sluiceway.cli.manager import manager
 from sluiceway.cli.options import Request, pipeline_command
+from sluiceway.cli.output import say
 from sluiceway.errors import ConfigurationError
 from sluiceway.util.overriding import override
 
@@ -60,7 +61,7 @@ def create(job: str, place: str | None) -> None:
 
     where = savepoint_place(place, None) if place else ""
     with ClusterClient() as client:
-        click.echo(client.savepoint(id_of(client, job), where))
+        say(client.savepoint(id_of(client, job), where))
 
 
 @pipeline_command("diff", "Show what a pipeline would make of the state in a savepoint.")
@@ -104,4 +105,4 @@ def delete(path: str) -> None:
     storage.delete([join(directory, METADATA)])
     # Only its own files: others may be in the directory or below it.
     storage.delete([join(directory, name) for name in sorted(metadata.files()) if not name.startswith("../")])
-    click.echo(f"Deleted {path}.")
+    say(f"Deleted {path}.")

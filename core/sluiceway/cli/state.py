@@ -10,6 +10,7 @@ import click
 from sluiceway.cli.checkpoint_source import checkpoint_of
 from sluiceway.cli.groups import Group
 from sluiceway.cli.manager import manager
+from sluiceway.cli.output import say
 from sluiceway.cli.tables import print_table
 from sluiceway.cli.written_files import writing
 from sluiceway.errors import CheckpointError, ConfigurationError
@@ -61,7 +62,7 @@ def show_state(path: str, uid: str | None, name: str | None, limit: int, as_json
         more = limit and next(found, None) is not None
     if as_json:
         for row in rows:
-            click.echo(encoded(asdict(row) | {"key": row.key, "namespace": row.namespace, "value": row.value}))
+            say(encoded(asdict(row) | {"key": row.key, "namespace": row.namespace, "value": row.value}))
     else:
         cells = [
             (
@@ -76,7 +77,7 @@ def show_state(path: str, uid: str | None, name: str | None, limit: int, as_json
         ]
         print_table(("UID", "STATE", "KEY", "NAMESPACE", "ENTRY", "VALUE"), cells)
     if more:
-        click.echo(f"There is more than these {limit} rows: --limit 0 shows all.", err=True)
+        say(f"There is more than these {limit} rows: --limit 0 shows all.", err=True)
 
 
 @state.command("size", short_help="Show how large each keyed state is.")
@@ -105,10 +106,10 @@ def state_size(source: str, uid: str | None, as_json: bool) -> None:
         with job_for_want_of_place(source) as (client, job):
             names = _step_names(client, job)
             source, sizes = _last_sizes(client, job, uid and _uid_of(names, uid))
-        click.echo(f"from {source}", err=True)
+        say(f"from {source}", err=True)
     if as_json:
         for size in sizes:
-            click.echo(encoded(asdict(size) | {"subtask_sizes": list(size.subtask_sizes.items())}))
+            say(encoded(asdict(size) | {"subtask_sizes": list(size.subtask_sizes.items())}))
         return
     head: tuple[str, ...] = ("UID", "STATE", "KIND", "KEYS", "ENTRIES", "BYTES", "LARGEST KEY", "ITS BYTES")
     cells: list[tuple[str, ...]] = []
@@ -213,7 +214,7 @@ def get_state(
                 place, values = find_last_state(
                     client, job, uid, name, key, namespace=namespace, map_key=map_key, manager=manager()
                 )
-                click.echo(f"from {place}", err=True)
+                say(f"from {place}", err=True)
     _show_values(values, as_json=as_json)
 
 
@@ -233,9 +234,9 @@ def _show_values(values: list[KeyValue], *, as_json: bool) -> None:
 
     if as_json:
         for value in values:
-            click.echo(encoded(asdict(value) | {"value": _shown(value.value)}))
+            say(encoded(asdict(value) | {"value": _shown(value.value)}))
     elif [value.namespace for value in values] == [()]:
-        click.echo(encoded(_shown(values[0].value)))
+        say(encoded(_shown(values[0].value)))
     else:
         print_table(("NAMESPACE", "VALUE"), [(encoded(v.namespace), encoded(_shown(v.value))) for v in values])
 
@@ -296,7 +297,7 @@ def _export_all(tables: list[SavedTable], to: str, format_: str | None, *, neste
 def _export(table: SavedTable, file: str) -> None:
     with writing(f"--to {file}"):
         rows = table.write(file)
-    click.echo(f"{file}: {rows} rows of state {table.name!r} of operator {table.uid!r}")
+    say(f"{file}: {rows} rows of state {table.name!r} of operator {table.uid!r}")
 
 
 def _files(tables: list[SavedTable], directory: str, format_: str) -> list[tuple[SavedTable, str]]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from sluiceway.cli.habits import hint_for
+from sluiceway.cli.output import say
 from sluiceway.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def _tell_of_exit(where: str, arguments: Sequence[str]) -> Iterator[None]:
                 f'{told}: leave that out, or put it under if __name__ == "__main__":, which does not run here'
             ) from None
         # The interpreter prints the text of sys.exit("text"), and exits with 1.
-        print(f"error: {told}", file=sys.stderr)
+        say(f"error: {told}", err=True)
         raise
 
 

@@ -10,6 +10,7 @@ from shutil import get_terminal_size
 from typing import Any, TextIO
 
 from sluiceway.util.signal_output import ERASE
+from sluiceway.util.visible_text import is_terminal, visible_line
 
 __all__ = ["LiveLine"]
 
@@ -34,7 +35,7 @@ class LiveLine:
                 return  # other output has begun a line; this one would end up in its middle
             # A line that fills the width would wrap, and only its last part be erased.
             width = get_terminal_size().columns - 1
-            self._stream.write(ERASE + text[:width])
+            self._stream.write(ERASE + visible_line(text)[:width])
             self._stream.flush()
             self._shown = True
 
@@ -53,7 +54,7 @@ class LiveLine:
         Only where they are terminals: nothing that goes to a file or a pipe is touched.
         """
         out, err = sys.stdout, sys.stderr
-        guarded = [_Guarded(s, self) if _is_terminal(s) else s for s in (out, err)]
+        guarded = [_Guarded(s, self) if is_terminal(s) else s for s in (out, err)]
         sys.stdout, sys.stderr = guarded
         try:
             yield
@@ -92,10 +93,3 @@ class _Guarded:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
-
-
-def _is_terminal(stream: TextIO) -> bool:
-    try:
-        return stream.isatty()
-    except (AttributeError, ValueError):  # None, or closed
-        return False

@@ -16,6 +16,7 @@ from sluiceway.cli.jobs import id_of
 from sluiceway.cli.processes import process_table
 from sluiceway.monitoring.figures import lowest_watermark, show_count, show_watermark
 from sluiceway.monitoring.rates import RateMeter, SubtaskRates
+from sluiceway.util.visible_text import visible_line
 
 if TYPE_CHECKING:
     from sluiceway.metrics import JobMetrics
@@ -126,7 +127,9 @@ def table(rows: Iterable[Row], colour: bool) -> list[str]:
 
 
 def _cells(row: Row) -> list[tuple[str, str]]:
-    name = row.operator if len(row.operator) <= _NAME_WIDTH else row.operator[: _NAME_WIDTH - 3] + "..."
+    name = visible_line(row.operator)
+    if len(name) > _NAME_WIDTH:
+        name = name[: _NAME_WIDTH - 3] + "..."
     # A digit is tenths of busy; what is rather blocked than busy is a '#'.
     heat = "".join(
         "#" if blocked > max(busy, 0.1) else str(min(int(busy * 10), 9)) for busy, blocked in row.subtasks
@@ -237,8 +240,8 @@ def _view(client: ClusterClient, figures: Mapping[str, JobMetrics], meter: Meter
             f", {metrics.restarts} restart{'' if metrics.restarts == 1 else 's'}" if metrics.restarts else ""
         )
         lines.append(
-            f"{name}: {metrics.status} for {metrics.elapsed_s:.0f} s, {metrics.records_in:,} records in,"
-            f" {metrics.records_out:,} out{restarts}"
+            f"{visible_line(name)}: {metrics.status} for {metrics.elapsed_s:.0f} s,"
+            f" {metrics.records_in:,} records in, {metrics.records_out:,} out{restarts}"
         )
         lines += [line.rstrip() for line in table(meter.rows(name, metrics), colour)]
         lines.append("")

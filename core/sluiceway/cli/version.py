@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from sluiceway.cli.output import say
+
 __all__ = ["version"]
 
 
@@ -21,6 +23,6 @@ def version(as_json: bool) -> None:
         "system": f"{platform.system()} {platform.machine()}",
     }
     if as_json:
-        click.echo(json.dumps(facts))
+        say(json.dumps(facts))
     else:
-        click.echo(f"sluiceway {facts['sluiceway']} (Python {facts['python']}, {facts['system']})")
+        say(f"sluiceway {facts['sluiceway']} (Python {facts['python']}, {facts['system']})")

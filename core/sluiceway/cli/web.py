@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sluiceway.cli.output import say
 from sluiceway.cli.web_options import options_of, submit_option, web_options
 from sluiceway.errors import ConfigurationError, ConnectorError
 
@@ -54,7 +55,7 @@ def web(history: str | None, idle_timeout: str | None, **given: Any) -> None:
     url = server.open(monitor, options)
     old = signal.signal(signal.SIGTERM, lambda number, frame: server.stop())
     try:
-        click.echo(f"web interface: {link(url, options.token)}")
+        say(f"web interface: {link(url, options.token)}")
         sys.stdout.flush()
         server.serve()
     finally:

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from sluiceway.cli.jobs import id_of
+from sluiceway.cli.output import say
 
 if TYPE_CHECKING:
     from sluiceway.metrics import FailureInfo, JobMetrics
@@ -113,7 +114,7 @@ def _measure(client: ClusterClient, job: str, over_s: float) -> tuple[JobMetrics
 
 def _show(found: Diagnosis, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"healthy": found.healthy, "findings": msgspec.to_builtins(found.findings)}))
+        say(json.dumps({"healthy": found.healthy, "findings": msgspec.to_builtins(found.findings)}))
         return
     for finding in found.findings:
-        click.echo(finding.text)
+        say(finding.text)

@@ -14,6 +14,7 @@ from typing import Final
 
 from sluiceway.runtime.cluster.log_files import LogFollower
 from sluiceway.runtime.logging.task_logs import as_json, as_text
+from sluiceway.util.visible_text import visible
 
 __all__ = ["EndingSignals", "LogRelay", "ending_signals", "notify_service_manager"]
 
@@ -51,7 +52,8 @@ class LogRelay:
         while not over:
             over = self._closing.wait(_LOOK_S)
             with suppress(OSError):  # nobody reads standard error any more, or a log cannot be read just now
-                data = "".join(f"{self._shown(line)}\n" for line in self._follower.read()).encode()
+                text = "".join(f"{self._shown(line)}\n" for line in self._follower.read())
+                data = (visible(text) if os.isatty(self._descriptor) else text).encode()
                 while data:
                     data = data[os.write(self._descriptor, data) :]
 

@@ -15,6 +15,7 @@ import click
 
 from sluiceway.errors import ConfigurationError, ConnectorError, MissingExtraError
 from sluiceway.util.install_hints import install_command
+from sluiceway.util.visible_text import visible_line
 
 if TYPE_CHECKING:
     from sluiceway_kafka._coordinator import Coordinator, Transaction
@@ -120,7 +121,7 @@ def list_(coordinator: Coordinator, prefix: str, open_only: bool, as_json: bool)
         click.echo(json.dumps([asdict(each) for each in found]))
         return
     heading = ("ID", "STATE", "PRODUCER", "EPOCH", "STARTED", "TIMEOUT", "PARTITIONS")
-    rows = [heading, *(_row(each) for each in found)]
+    rows = [heading, *(tuple(map(visible_line, _row(each))) for each in found)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -11,6 +11,7 @@ from typing import Final
 from sluiceway.connector import Wait
 from sluiceway.runtime.cluster.log_files import WorkerLog, lines_of
 from sluiceway.runtime.logging.task_logs import LogLine, as_json, as_text, make_line
+from sluiceway.util.visible_text import visible_on
 
 __all__ = ["RemoteLogHandler", "show_lines"]
 
@@ -93,7 +94,9 @@ def show_lines(lines: bytes, style: str) -> None:
         if line.level == "STDOUT":
             out.append(f"{line.message}\n")
         else:
-            err.append(f"{line.message if line.level == 'STDERR' else shown(line)}\n")
+            # What functions print is the program's own, as it is in its process.
+            text = line.message if line.level == "STDERR" else visible_on(sys.stderr, shown(line))
+            err.append(f"{text}\n")
     for stream, texts in ((sys.stdout, out), (sys.stderr, err)):
         if texts and stream is not None:  # a program may have no console
             stream.write("".join(texts))

@@ -19,6 +19,7 @@ from sluiceway.record_errors import step_around
 from sluiceway.runtime.logging.context import LogOrigin, TaskFields, stepping
 from sluiceway.util.overriding import override
 from sluiceway.util.surrogates import json_bytes
+from sluiceway.util.visible_text import visible_on
 
 __all__ = [
     "JsonFormatter",
@@ -228,6 +229,10 @@ class _Stderr(logging.StreamHandler[Any]):
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
+
+    @override
+    def format(self, record: logging.LogRecord) -> str:
+        return visible_on(self.stream, super().format(record))
 
     # Looked up for each record: programs and notebooks replace sys.stderr.
     @property
