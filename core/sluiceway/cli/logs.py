@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from sluiceway.cli.jobs import id_among
+from sluiceway.cli.jobs import ENDED, id_among
 from sluiceway.cli.output import say
 from sluiceway.config.options import LOG_LEVELS
 from sluiceway.errors import ConnectorError
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["logs", "metrics_on_stderr"]
 
 _LOOK_S: Final = 0.2
+_ASK_S: Final = 2.0
+"""Seconds between two questions whether a job has ended, whose last line may be missed: files are rotated."""
 _RANKS: Final = {name.upper(): rank for rank, name in enumerate(LOG_LEVELS)} | {"STDOUT": 1, "STDERR": 1}
 _LAST_WORDS: Final = ("is finished", "is canceled", "failed")
 
@@ -62,15 +64,23 @@ def logs(
     chosen = [line for line in lines if wanted(line)]
     for line in chosen if last is None else chosen[len(chosen) - min(last, len(chosen)) :]:
         say(show(line))
-    try:
-        while follow and not _has_ended(name, lines):
+    if not follow:
+        return
+    over = _has_ended(name, lines)
+    # A name that no process has is that of a job.
+    job = None if any(line.process == name for line in lines) else name
+    asks_at = 0.0
+    with suppress(KeyboardInterrupt):
+        while not over:
             time.sleep(_LOOK_S)
+            if job is not None and time.monotonic() >= asks_at:
+                over = _is_over(job)  # before the last look
+                asks_at = time.monotonic() + _ASK_S
             lines = follower.read()
             for line in lines:
                 if wanted(line):
                     say(show(line))
-    except KeyboardInterrupt:
-        pass
+            over = over or _has_ended(name, lines)
 
 
 class _Wanted:
@@ -112,6 +122,16 @@ def _has_ended(job: str | None, lines: Iterable[LogLine]) -> bool:
         line.job == job is not None and line.logger == "sluiceway.jobs" and line.message.startswith(_LAST_WORDS)
         for line in lines
     )
+
+
+def _is_over(job: str) -> bool:
+    """Return whether a job has ended, as the cluster says; False if none answers."""
+    from sluiceway.runtime.cluster.client import ClusterClient
+
+    with suppress(ConnectorError), ClusterClient() as client:
+        # The cluster forgets the oldest of those that have ended.
+        return all(each.status in ENDED for each in client.status().jobs if each.job == job)
+    return False
 
 
 @contextmanager

@@ -105,6 +105,18 @@ def test_logs_of_a_cluster_are_put_together_filtered_and_kept(cluster: Any, plac
     assert (place / "home" / "logs.1" / "jobmanager.jsonl").exists()
 
 
+def test_following_a_job_ends_if_its_last_line_was_rotated_away(cluster: Any, place: Path) -> None:
+    cluster("cluster", "start", "--workers", "1")
+    assert cluster("submit", "talks.py").stdout == "talks-1\n"
+    assert lines(cluster("logs", "talks-1", "--follow", "--json"))[-1]["message"] == "is finished, was running"
+    log = place / "home" / "logs" / "jobmanager.jsonl"
+    kept = [line for line in log.read_text().splitlines(keepends=True) if "is finished" not in line]
+    log.write_text("".join(kept))
+    told = lines(cluster("logs", "talks-1", "--follow", "--json"))
+    assert "is running, was created" in [line["message"] for line in told]
+    assert "is finished, was running" not in [line["message"] for line in told]
+
+
 def test_workers_of_a_run_log_to_its_stderr_and_print_to_its_stdout(start: Any) -> None:
     process = start("run", "--workers", "2", "-q", "--log-format", "json", "talks.py")
     out, err = process.communicate(timeout=PATIENT_S)
