@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections import deque
 from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from sluiceway.cli.terminal import LiveLine
+from sluiceway.cli.terminal import LiveLine, moves_cursor
 from sluiceway.monitoring.figures import Figures, figures, show_count, show_seconds, show_watermark
 from sluiceway.util.visible_text import visible_on
 
@@ -120,7 +119,7 @@ class Progress:
         self._stream = stream
         self._as_json = as_json
         self._live: LiveLine | None = None
-        if not as_json and stream.isatty() and os.environ.get("TERM") != "dumb":
+        if not as_json and moves_cursor(stream):
             self._live = LiveLine(stream)
         self._interval_s = interval_s or (LIVE_INTERVAL_S if self._live else PLAIN_INTERVAL_S)
         self._stop = threading.Event()

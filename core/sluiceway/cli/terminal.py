@@ -1,7 +1,8 @@
-"""One line at the bottom of a terminal that changes, and the output that must not run into it."""
+"""Abilities of terminals, one line at the bottom of one that changes, and the output that must not run into it."""
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Iterable, Iterator
@@ -12,7 +13,17 @@ from typing import Any, TextIO
 from sluiceway.util.signal_output import ERASE
 from sluiceway.util.visible_text import is_terminal, visible_line
 
-__all__ = ["LiveLine"]
+__all__ = ["LiveLine", "moves_cursor", "shows_colours"]
+
+
+def moves_cursor(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal that escape sequences can move the cursor of."""
+    return is_terminal(stream) and os.environ.get("TERM") != "dumb"
+
+
+def shows_colours(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal with colours, and ``NO_COLOR`` does not turn them off."""
+    return moves_cursor(stream) and not os.environ.get("NO_COLOR")
 
 
 class LiveLine:

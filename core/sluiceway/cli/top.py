@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
 from collections.abc import Iterable, Mapping
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from sluiceway import exit_codes
 from sluiceway.cli.jobs import id_of
 from sluiceway.cli.processes import process_table
+from sluiceway.cli.terminal import moves_cursor, shows_colours
 from sluiceway.monitoring.figures import lowest_watermark, show_count, show_watermark
 from sluiceway.monitoring.rates import RateMeter, SubtaskRates
 from sluiceway.util.visible_text import visible_line
@@ -24,9 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Meter", "Row", "table", "top"]
 
-# The alternate screen, without a cursor; and back.
-_SCREEN: Final = "\x1b[?1049h\x1b[?25l"
-_BACK: Final = "\x1b[?25h\x1b[?1049l"
+# The alternate screen, without a cursor, and with lines cut at its edge, as wrapped ones make it scroll; and back.
+_SCREEN: Final = "\x1b[?1049h\x1b[?25l\x1b[?7l"
+_BACK: Final = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 _HOME: Final = "\x1b[H"
 _REST_OF_LINE: Final = "\x1b[K"
 _REST_OF_SCREEN: Final = "\x1b[J"
@@ -193,8 +196,8 @@ def top(job: str | None, once: bool, as_json: bool, interval: float) -> None:
         if as_json:
             figures = _chosen(client, job)
             click.echo(json.dumps({name: _as_json(m, meter.rows(name, m)) for name, m in figures.items()}))
-        elif once or not sys.stdout.isatty():
-            for line in _view(client, _chosen(client, job), meter, sys.stdout.isatty()):
+        elif once or not moves_cursor(sys.stdout):
+            for line in _view(client, _chosen(client, job), meter, shows_colours(sys.stdout)):
                 click.echo(line)
         else:
             _live(client, job, meter, interval)
@@ -203,11 +206,13 @@ def top(job: str | None, once: bool, as_json: bool, interval: float) -> None:
 def _live(client: ClusterClient, job: str | None, meter: Meter, interval: float) -> None:
     out = sys.stdout
     shown = _chosen(client, job)
+    # It would leave the terminal without its cursor and its other screen.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(exit_codes.TERMINATED))
     out.write(_SCREEN)
     try:
         while True:
             # A newline at the end of the last line would scroll the screen.
-            lines = _view(client, shown, meter, True)[: get_terminal_size().lines - 1]
+            lines = _view(client, shown, meter, shows_colours(out))[: get_terminal_size().lines - 1]
             # Overwritten, since a screen that is cleared first flickers.
             out.write(_HOME + "".join(f"{line}{_REST_OF_LINE}\n" for line in lines) + _REST_OF_SCREEN)
             out.flush()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import signal
 import subprocess
 import sys
 import tempfile
@@ -111,6 +113,34 @@ class Cluster:
 
     def ended(self, job: str) -> dict[str, Any]:
         return self.comes_to_be(job, "finished", "failed", "canceled")
+
+
+@pytest.fixture
+def on_terminal(place: Path) -> Callable[..., str]:
+    """``on_terminal("explain", "job.py")``: what the command writes to a terminal, in a process of its own.
+
+    Sends SIGTERM when ``until`` has been written. ``ended`` of the fixture has the exit code.
+    """
+
+    def run(*arguments: str, until: str = "", **environ: str) -> str:
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.environ.update({"TERM": "xterm", **environ})
+            os.execv(sys.executable, [sys.executable, "-m", "sluiceway", *arguments])
+        shown = b""
+        try:
+            while read := os.read(terminal, 4096):
+                shown += read
+                if until and until.encode() in shown:
+                    os.kill(pid, signal.SIGTERM)
+        except OSError:  # the other end is closed
+            pass
+        finally:
+            os.close(terminal)
+            run.ended = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])  # type: ignore[attr-defined]
+        return shown.decode().replace("\r\n", "\n")
+
+    return run
 
 
 @pytest.fixture

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,29 +35,6 @@ flow = sw.Pipeline("flow" + HOSTILE)
 values = flow.from_collection([HOSTILE, "x"]).map(fail).name("step" + HOSTILE)
 values.key_by(lambda v: v).count().uid("counted" + HOSTILE).print()
 """
-
-
-@pytest.fixture
-def on_terminal(place: Path) -> Callable[..., str]:
-    """``on_terminal("explain", "job.py")``: what the command writes to a terminal, in a process of its own."""
-
-    def run(*arguments: str) -> str:
-        pid, terminal = pty.fork()
-        if pid == 0:
-            os.environ["TERM"] = "xterm"
-            os.execv(sys.executable, [sys.executable, "-m", "sluiceway", *arguments])
-        shown = b""
-        try:
-            while read := os.read(terminal, 4096):
-                shown += read
-        except OSError:  # the other end is closed
-            pass
-        finally:
-            os.close(terminal)
-            os.waitpid(pid, 0)
-        return shown.decode().replace("\r\n", "\n")
-
-    return run
 
 
 def piped(*arguments: str) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import Result
 
+from sluiceway.cli.terminal import shows_colours
 from sluiceway.cli.top import Meter, Row, table
 from sluiceway.elements import MAX_WATERMARK
 from sluiceway.metrics import JobMetrics, SubtaskMetrics
@@ -139,3 +141,33 @@ def test_a_running_cluster(cluster: Any, place: Path) -> None:
     cluster("cancel", "endless-1")
     cluster.comes_to_be("endless-1", "canceled")
     assert "endless-1" not in cluster("top", "--once").stdout
+
+
+def test_the_screen_of_a_terminal_is_given_back_and_never_scrolls(cluster: Any, on_terminal: Any) -> None:
+    cluster("cluster", "start", "--workers", "1")
+    shown = on_terminal("top", until="no job is running")
+    # Without wrapped lines: a narrow terminal would scroll at each update.
+    assert shown.startswith("\x1b[?1049h\x1b[?25l\x1b[?7l")
+    assert shown.endswith("\x1b[?7h\x1b[?25h\x1b[?1049l")
+    assert on_terminal.ended == 143
+    assert on_terminal("top", TERM="dumb") == "no job is running\n"
+    assert on_terminal.ended == 0
+
+
+@pytest.mark.parametrize(
+    ("environ", "coloured"),
+    [({}, True), ({"NO_COLOR": ""}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)],
+)
+def test_colours_are_for_terminals_that_have_them_and_can_be_turned_off(
+    environ: dict[str, str], coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    assert shows_colours(Terminal()) is coloured
+    assert not shows_colours(StringIO())
