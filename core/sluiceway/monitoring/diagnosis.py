@@ -122,7 +122,7 @@ def why_slow(
     slow = slow_checkpoints(description, checkpoints, now_ms)
     if slow is not None:
         found.append(slow)
-    if (repeated := fails_repeatedly(description, failures, now_ms)) is not None:
+    if (repeated := fails_repeatedly(description, checkpoints, failures, now_ms)) is not None:
         found.insert(0, repeated)
     if not found:
         found.append(_healthy(tasks, rates))

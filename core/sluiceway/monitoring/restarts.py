@@ -7,7 +7,7 @@ from typing import Final
 
 from sluiceway.metrics import FailureInfo
 from sluiceway.monitoring.findings import Finding, age
-from sluiceway.monitoring.infos import JobDescription
+from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
 
 __all__ = ["fails_repeatedly", "waits_for_restart"]
 
@@ -40,14 +40,21 @@ def waits_for_restart(description: JobDescription, failures: Sequence[FailureInf
     return Finding("restarting", text, "cause", _vertex(description, last))
 
 
-def fails_repeatedly(description: JobDescription, failures: Sequence[FailureInfo], now_ms: int) -> Finding | None:
+def fails_repeatedly(
+    description: JobDescription,
+    checkpoints: Sequence[CheckpointInfo],
+    failures: Sequence[FailureInfo],
+    now_ms: int,
+) -> Finding | None:
     """Return a finding if a job has failed three times or more in the last ten minutes."""
     recent = [failure for failure in failures if now_ms - failure.at_ms <= _RECENT_MS]
     if len(recent) < _OFTEN:
         return None
     last, since = recent[-1], age(max(1, now_ms - recent[0].at_ms))
-    text = f"The job has failed {len(recent)} times in {since}, and goes back to its last checkpoint each time:"
-    return Finding("repeated-failures", f"{text} {_failed(last)}.", "cause", _vertex(description, last))
+    has_one = any(checkpoint.status == "completed" for checkpoint in checkpoints)
+    then = "goes back to its last checkpoint each time" if has_one else "is restarted each time"
+    text = f"The job has failed {len(recent)} times in {since}, and {then}: {_failed(last)}."
+    return Finding("repeated-failures", text, "cause", _vertex(description, last))
 
 
 def _failed(failure: FailureInfo) -> str:

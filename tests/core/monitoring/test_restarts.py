@@ -10,7 +10,14 @@ import pytest
 
 from sluiceway.metrics import FailureInfo, JobMetrics, SubtaskMetrics
 from sluiceway.monitoring.diagnosis import diagnose, why_late, why_slow
-from sluiceway.monitoring.infos import EdgeInfo, ExecutionInfo, JobDescription, StepInfo, VertexInfo
+from sluiceway.monitoring.infos import (
+    CheckpointInfo,
+    EdgeInfo,
+    ExecutionInfo,
+    JobDescription,
+    StepInfo,
+    VertexInfo,
+)
 from sluiceway.monitoring.rates import RateMeter, SubtaskRates
 
 NOW = 1_000_000_000
@@ -71,12 +78,15 @@ def first(failures: Sequence[FailureInfo]) -> str:
 
 def test_a_job_that_fails_repeatedly_is_not_healthy_while_it_runs() -> None:
     failures = [failure(NOW - 300_000), failure(NOW - 200_000), failure(NOW - 20_000)]
+    cause = "'price' has failed with ValueError: no item for 'tea'."
     found = why_slow(job("running", "running"), metrics(), RUNNING, (), failures)
     assert not found.healthy
-    assert found.summary == (
-        "The job has failed 3 times in 5 min, and goes back to its last checkpoint each time: "
-        "'price' has failed with ValueError: no item for 'tea'."
-    )
+    assert found.summary == f"The job has failed 3 times in 5 min, and is restarted each time: {cause}"
+    taken = CheckpointInfo(1, "completed", NOW, 10, 100, "", "", [])
+    lost = msgspec.structs.replace(taken, checkpoint=2, status="failed")
+    for checkpoints, then in (([lost], "is restarted"), ([taken, lost], "goes back to its last checkpoint")):
+        found = why_slow(job("running", "running"), metrics(), RUNNING, checkpoints, failures)
+        assert found.summary == f"The job has failed 3 times in 5 min, and {then} each time: {cause}"
     assert first(failures[1:]) == "idle", "twice may be chance"
     assert first([failure(NOW - 3_600_000), *failures[1:]]) == "idle", "an hour ago is over"
 
