@@ -116,6 +116,7 @@ def test_jobs_wait_for_slots_in_order_and_one_that_is_cancelled_holds_up_nobody(
         second: "waiting",
         third: "waiting",
     }
+    assert cluster("why-slow", third).stdout == "The job is created: waiting for 2 slots.\n"
     assert cluster("cancel", second).returncode == 0
     (place / "go").touch()
     assert cluster.ended(gated)["status"] == "finished"

@@ -719,7 +719,7 @@ class Dispatcher(Handlers):
         resources = self._manager.resources
         figures: dict[str, JobMetrics] = {}
         if message.figures:
-            figures = {job: run.metrics() for job, run in self._manager.jobs.items()}
+            figures = {job: self._figures(job, run) for job, run in self._manager.jobs.items()}
         return Status(
             request=message.request,
             pid=os.getpid(),
@@ -747,6 +747,13 @@ class Dispatcher(Handlers):
             standbys=self._standbys.infos(),
             max_standbys=self._config.standby,
         )
+
+    def _figures(self, job: str, run: JobRun) -> JobMetrics:
+        metrics = run.metrics()
+        if run.status is not JobStatus.CREATED or not self._manager.is_waiting(run):
+            return metrics
+        needed = self._records.of(job).needs_slots
+        return replace(metrics, doing=f"waiting for {needed} slot{'s' * (needed != 1)}")
 
     def _info(self, job: str, run: JobRun, ended_ms: int = 0) -> JobInfo:
         stored = self._records.of(job)
