@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
@@ -13,9 +13,17 @@ if TYPE_CHECKING:
     from sluiceway.monitoring.infos import JobInfo
     from sluiceway.runtime.cluster.client import ClusterClient
 
-__all__ = ["ENDED", "id_among", "id_of", "job_for_want_of_place"]
+__all__ = ["ENDED", "id_among", "id_of", "job_for_want_of_place", "last_of"]
 
 ENDED: Final = ("finished", "failed", "canceled")
+_MOST_LISTED: Final = 10
+
+
+def last_of(names: Sequence[str]) -> str:
+    """Return names as a part of a sentence: the last ten, and the number of the others."""
+    others = len(names) - _MOST_LISTED
+    listed = ", ".join(names[-_MOST_LISTED:])
+    return f"{listed}, and {others} other{'s' * (others != 1)}" if others > 0 else listed
 
 
 def id_of(client: ClusterClient, job: str) -> str:
@@ -65,7 +73,7 @@ def id_among(jobs: Iterable[JobInfo], job: str) -> str:
     if len(chosen) == 1:
         return chosen[0].job
     if chosen:
-        listed = ", ".join(f"{each.job} ({each.status})" for each in chosen)
+        listed = last_of([f"{each.job} ({each.status})" for each in chosen])
         raise ConfigurationError(f"there are {len(chosen)} jobs {job!r}: give the id of one of them, {listed}")
     near = get_close_matches(job, [*(each.job for each in jobs), *(each.name for each in jobs)], n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from sluiceway.cli.jobs import ENDED, id_among
+from sluiceway.cli.jobs import ENDED, id_among, last_of
 from sluiceway.cli.output import say
 from sluiceway.config.options import LOG_LEVELS
 from sluiceway.errors import ConnectorError
@@ -113,7 +113,7 @@ def _known(name: str, lines: Iterable[LogLine]) -> str:
         if any(name in (j.job, j.name) for j in status.jobs):
             return id_among(status.jobs, name)
         names = [*(j.job for j in status.jobs), "jobmanager", *(w.name for w in status.workers)]
-    raise click.UsageError(f"nobody called {name!r} has logged anything; there are {', '.join(names) or 'none'}")
+    raise click.UsageError(f"nobody called {name!r} has logged anything; there are {last_of(names) or 'none'}")
 
 
 def _has_ended(job: str | None, lines: Iterable[LogLine]) -> bool:

@@ -115,6 +115,10 @@ def test_a_job_goes_by_its_id_or_by_a_name_that_is_its_own() -> None:
             r"2 jobs 'words': .*words-1 \(running\), words-2 \(waiting\)",
         ),
         ([job("words", 1, "failed"), job("words", 2, "finished")], r"words-1 \(failed\), words-2 \(finished\)"),
+        (
+            [job("words", n, "failed") for n in range(12)],
+            r"12 jobs 'words': .* of them, words-2 \(failed\), .*words-11 \(failed\), and 2 others$",
+        ),
         ([job("word", 1)], "no job 'words': sluiceway list shows which there are. Did you mean 'word'"),
         ([], "no job 'words': sluiceway list shows which there are"),
     ],
