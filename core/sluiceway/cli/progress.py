@@ -9,9 +9,9 @@ from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from sluiceway.cli.terminal import LiveLine, moves_cursor
+from sluiceway.cli.terminal import LiveLine
 from sluiceway.monitoring.figures import Figures, figures, show_count, show_seconds, show_watermark
-from sluiceway.util.visible_text import visible_on
+from sluiceway.util.visible_text import moves_cursor, visible_on
 
 if TYPE_CHECKING:
     from sluiceway.engine import Job

@@ -11,14 +11,9 @@ from shutil import get_terminal_size
 from typing import Any, TextIO
 
 from sluiceway.util.signal_output import ERASE
-from sluiceway.util.visible_text import is_terminal, visible_line
+from sluiceway.util.visible_text import is_terminal, moves_cursor, visible_line
 
-__all__ = ["LiveLine", "moves_cursor", "shows_colours"]
-
-
-def moves_cursor(stream: TextIO) -> bool:
-    """Return whether a stream is a terminal that escape sequences can move the cursor of."""
-    return is_terminal(stream) and os.environ.get("TERM") != "dumb"
+__all__ = ["LiveLine", "shows_colours"]
 
 
 def shows_colours(stream: TextIO) -> bool:

@@ -16,10 +16,10 @@ import click
 from sluiceway import exit_codes
 from sluiceway.cli.jobs import id_of
 from sluiceway.cli.processes import process_table
-from sluiceway.cli.terminal import moves_cursor, shows_colours
+from sluiceway.cli.terminal import shows_colours
 from sluiceway.monitoring.figures import lowest_watermark, show_count, show_watermark
 from sluiceway.monitoring.rates import RateMeter, SubtaskRates
-from sluiceway.util.visible_text import visible_line
+from sluiceway.util.visible_text import moves_cursor, visible_line
 
 if TYPE_CHECKING:
     from sluiceway.metrics import JobMetrics

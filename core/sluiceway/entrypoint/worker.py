@@ -129,6 +129,7 @@ class _Service:
 
 def _log_of(worker: WorkerProcess, config: WorkerConfig) -> WorkerLog | None:
     """Return the log that the configuration asks for; None: that of the process, to standard error."""
+    from sluiceway.entrypoint.terminal_output import erase_before_output
     from sluiceway.runtime.cluster.log_files import log_to_file
     from sluiceway.runtime.logging.task_logs import log_to_stderr
 
@@ -136,6 +137,7 @@ def _log_of(worker: WorkerProcess, config: WorkerConfig) -> WorkerLog | None:
         return log_to_file(config.logs, config.name, config.log_level)
     if config.tells:
         return worker.tell_lines()
+    erase_before_output()
     log_to_stderr(config.name, config.log_level, config.log_format)
     return None
 

@@ -6,10 +6,11 @@ set the title or hide what follows, and their marks of writing direction would r
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Final, TextIO
 
-__all__ = ["is_terminal", "visible", "visible_line", "visible_on"]
+__all__ = ["is_terminal", "moves_cursor", "visible", "visible_line", "visible_on"]
 
 # DEL and the control characters of Latin-1, marks of writing direction, halves of surrogate pairs.
 _OTHERS: Final = "\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff"
@@ -38,6 +39,11 @@ def is_terminal(stream: TextIO) -> bool:
         return stream.isatty()
     except (AttributeError, ValueError):
         return False
+
+
+def moves_cursor(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal that escape sequences can move the cursor of."""
+    return is_terminal(stream) and os.environ.get("TERM") != "dumb"
 
 
 def _escape(found: re.Match[str]) -> str:

@@ -204,6 +204,30 @@ def test_a_plan_whose_reader_goes_away_is_no_error_either(start: Any, write: Any
     assert (process.returncode, err) == (141, "")
 
 
+def test_on_a_terminal_the_output_of_workers_takes_the_place_of_the_live_line(
+    write: Any, on_terminal: Any
+) -> None:
+    write(
+        "job.py",
+        """
+        import logging
+
+        def warn(value):
+            logging.warning("warned")
+            return value
+
+        flow = sw.Pipeline("live")
+        flow.generate(count=6, rate=5).map(warn).print()
+        """,
+    )
+    shown = on_terminal("run", "--workers", "1", "job.py")
+    left = [line.rpartition("\r\x1b[2K")[2] for line in shown.split("\n")]
+    assert [line for line in left if line.isdigit()] == [str(n) for n in range(6)]
+    logged = [line for line in left if "warned" in line]
+    assert len(logged) == 6
+    assert all(re.match(r"\d{4}-\d\d-\d\d ", line) for line in logged)
+
+
 def test_on_a_terminal_a_live_line_runs_under_the_results(write: Any) -> None:
     write("job.py", "flow = sw.Pipeline('live')\nflow.generate(count=12, rate=10).print()")
     pid, terminal = pty.fork()
