@@ -46,6 +46,16 @@ flow = sw.Pipeline("numbers")
 flow.from_collection([1]).map(turn).print()
 """
 
+LONG = """
+import sluiceway as sw
+
+def fail(n):
+    raise ValueError("long" * 500)
+
+flow = sw.Pipeline("long" * 100)
+flow.from_collection([1]).map(fail).name("long" * 100).print()
+"""
+
 # Busy for as long as anybody looks.
 BURNING = """
 import sluiceway as sw
@@ -195,6 +205,22 @@ def test_text_from_right_to_left_does_not_turn_the_sentences_around_it(
     }"""
     summary = tab.page.locator("summary")
     assert summary.evaluate(left, "the job") < summary.evaluate(left, "failed")
+    assert tab.problems == []
+    web.end()
+
+
+@pytest.mark.parametrize("tab", [("light", 400)], indirect=True)
+def test_long_names_and_errors_are_no_wider_than_the_page(show: Callable[..., Page], tab: Tab) -> None:
+    web = show(LONG, "--web-stay", "-q")
+    web.until("/jobs", lambda told: told["jobs"][0]["status"] == "FAILED")
+    tab.page.goto(web.link)
+    tab.page.get_by_role("link", name="longlong").click()
+    tab.page.get_by_role("link", name="Failures").click()
+    tab.page.locator("summary", has_text="ValueError: longlong").wait_for()
+    for name in ("Failures", "Graph", "Tasks", "Lost records", "Event time", "Checkpoints"):
+        tab.page.get_by_role("link", name=name, exact=True).click()
+        tab.page.locator("nav a[aria-current]", has_text=name).wait_for()
+        assert tab.page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), name
     assert tab.problems == []
     web.end()
 

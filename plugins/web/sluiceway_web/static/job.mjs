@@ -103,7 +103,7 @@ function Checkpoints({ page }) {
 function Failures({ page }) {
   if (!page.failures.length) return html`<p class="muted">Nothing has failed.</p>`;
   return html`${page.failures.map((f) => html`<details open=${page.failures.length === 1}><summary>${time(f.at_ms)}
-    ${f.task && html` · <bdi>${f.task}</bdi> [${f.subtask}] on ${f.worker}`} · <bdi>${f.cause.split("\n")[0]}</bdi> · ${f.restarted ? f.restarted + " subtasks restarted" : "the job failed"}</summary>
+    ${f.task && html` · <bdi>${f.task}</bdi> [${f.subtask}] on ${f.worker}`} · <bdi>${f.cause.split("\n")[0].slice(0, 200)}</bdi> · ${f.restarted ? f.restarted + " subtasks restarted" : "the job failed"}</summary>
     <pre tabindex="0">${f.traceback}</pre></details>`)}`;
 }
 
