@@ -44,6 +44,14 @@ class Opened:
             cursor.execute("BEGIN IMMEDIATE")
         return cursor
 
+    def roll_back(self) -> bool:
+        """Roll back; returns False where that fails, as on a connection that is lost."""
+        try:
+            self.connection.rollback()
+        except Exception:
+            return False
+        return True
+
 
 class Database(ABC):
     """A description, picklable, that connects to nothing by itself."""
@@ -135,7 +143,12 @@ class _Url(Database):
             raise MissingExtraError(f"{self}: its driver is not installed ({error})") from None
         dialect = engine.dialect
         quote = dialect.identifier_preparer.quote_identifier
-        return Opened(engine.raw_connection(), Dialect(dialect.name, dialect.paramstyle, quote))
+        pooled = engine.raw_connection()
+        connection = pooled.dbapi_connection
+        # Without SQLAlchemy, whose close() rolls back first: that waits for a copy under way, for ever, and logs
+        # an error where the connection is lost.
+        pooled.detach()
+        return Opened(connection, Dialect(dialect.name, dialect.paramstyle, quote))
 
     def __str__(self) -> str:
         return self._shown

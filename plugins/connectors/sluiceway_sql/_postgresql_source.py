@@ -181,18 +181,13 @@ class PostgreSqlSource(Source[Any]):
         try:
             opened = self._database.open()
             connection = opened.connection
-            if hasattr(connection, "driver_connection"):
-                # Without SQLAlchemy, whose close() rolls back first: that waits for a copy under way, for ever.
-                driver = connection.driver_connection
-                connection.detach()
-                connection = driver
             with closing(connection):
                 if "psycopg" not in {kind.__module__.partition(".")[0] for kind in type(connection).__mro__}:
                     raise ConnectorError(
                         f"{self}: the connection is of {type(connection).__module__.partition('.')[0]}; rows are "
                         "copied by psycopg: begin the URL with postgresql+psycopg://"
                     )
-                yield Opened(connection, opened.dialect)
+                yield opened
         except SluicewayError:
             raise
         except Exception as error:

@@ -28,8 +28,7 @@ class SqlSink(Sink[Any], metaclass=HintingType):
 
     With ``key``, a record takes the place of the row with its key: writing it again after a failure changes
     nothing, so the sink is *idempotent*, and rows are written as they come. Distribute by the same key, or give
-    the sink parallelism 1: which of two subtasks writes a key last is not determined, and a database ends one of
-    two that wait for each other's rows (a deadlock), with which the job fails or restarts.
+    the sink parallelism 1: which of two subtasks writes a key last is not determined.
 
     Without, it is *exactly-once* in a job with checkpoints: rows are kept in memory, and in the checkpoint, until
     that is complete, then written in one transaction, in which a table of its own, ``sluiceway_commits``, notes
@@ -43,6 +42,11 @@ class SqlSink(Sink[Any], metaclass=HintingType):
     committed.
 
     Rows in columns (:class:`~sluiceway.table.TableStream`) are copied into PostgreSQL in bulk, by psycopg.
+
+    A connection that the database or a firewall has closed meanwhile is opened anew, and the transaction that
+    finds it closed is written again. If it is lost in a commit, the job fails or restarts, as the rows may be
+    there. A transaction that the database ends for a deadlock or a serialization failure (SQLSTATE 40P01, 40001)
+    is written again, up to nine times.
 
     Databases are SQLite, without anything installed, and whatever SQLAlchemy (the extra ``sql``) or a driver of
     the DB-API reaches; tested with SQLite and PostgreSQL. Calls of the database are made in the task's thread: a

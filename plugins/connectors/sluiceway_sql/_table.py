@@ -20,6 +20,8 @@ Part: TypeAlias = list[Row] | bytes
 """Rows: tuples, or Arrow's IPC stream of those in columns that PostgreSQL is to copy."""
 
 _UNKNOWN_TYPE: Final = re.compile("(?i)binding parameter|(can't|cannot) adapt")
+_CONFLICTS: Final = ("40001", "40P01")  # SQLSTATEs: not serializable; deadlock
+_ATTEMPTS: Final = 10
 _SEARCH: Final = "sluiceway_search"
 _ROWS_TRIED: Final = 256
 _SHOWN: Final = 200
@@ -84,10 +86,14 @@ class Table:
             made = [f"{dialect.column(n)}{' NOT NULL' if n in target.key else ''}" for n in target.columns]
             create = f"CREATE TABLE {dialect.identifier(target.table)} ({', '.join(made)}{key})"
         self._make(target.table, create)
-        with self._failing("read"), self._transaction() as cursor:
+
+        def look(cursor: Any) -> None:
             self._probe(cursor, dialect.columns(target.columns), target.table)
             modules = {each.__module__.partition(".")[0] for each in type(cursor).__mro__}
             self.copies = dialect.name == "postgresql" and "psycopg" in modules
+
+        with self._failing("read"):
+            self._transact(look)
         if remembers:
             name = dialect.identifier(target.commit_table)
             columns = (
@@ -97,15 +103,19 @@ class Table:
 
     def write(self, parts: Sequence[Part]) -> None:
         """Write rows, in a transaction."""
-        with self._failing("write", parts), self._transaction() as cursor:
+
+        def write(cursor: Any) -> None:
             for part in parts:
                 self._write_part(cursor, part)
+
+        with self._failing("write", parts):
+            self._transact(write)
 
     def introduce(self, writer: str) -> None:
         """Note that a writer is going to commit."""
         statement = self._dialect.insert(self._target.commit_table, (_WRITER, _LAST))
-        with self._failing("write"), self._transaction() as cursor:
-            cursor.execute(statement, self._dialect.parameters((writer, 0)))
+        with self._failing("write"):
+            self._transact(lambda cursor: cursor.execute(statement, self._dialect.parameters((writer, 0))))
 
     def commit(self, transactions: Sequence[tuple[str, int, Part]]) -> None:
         """Write what was not committed yet, all in one transaction.
@@ -114,7 +124,9 @@ class Table:
             transactions: for each its writer, its number (they go up), and its rows.
         """
         parts: list[Part] = []
-        with self._failing("write", parts), self._transaction() as cursor:
+
+        def write(cursor: Any) -> None:
+            parts.clear()
             last = self._committed(cursor, sorted({writer for writer, _, _ in transactions}))
             for writer, number, rows in transactions:
                 if number > last[writer]:
@@ -122,6 +134,9 @@ class Table:
                     self._write_part(cursor, rows)
                     self._mark(cursor, writer, number)
                     last[writer] = number
+
+        with self._failing("write", parts):
+            self._transact(write)
 
     def close(self) -> None:
         """Close the connection."""
@@ -222,36 +237,55 @@ class Table:
         """Make a table if it is not there; another writer may be doing the same."""
         for attempt in range(3):
             try:
-                with self._transaction() as cursor:
-                    self._probe(cursor, "1", name)
+                self._transact(lambda cursor: self._probe(cursor, "1", name))
                 return
             except Exception as error:
                 if create is None:
                     raise self._error("write", error, "make the table, or have create= do it") from error
             try:
-                with self._transaction() as cursor:
-                    cursor.execute(create)
+                self._transact(lambda cursor: cursor.execute(create))
             except Exception as error:
                 if attempt == 2:
                     raise ConnectorError(
                         f"cannot make table {name!r} of {self._target.database}: {error}"
                     ) from error
 
-    @contextmanager
-    def _transaction(self) -> Iterator[Any]:
+    def _transact(self, work: Callable[[Any], object]) -> None:
+        """Run a transaction, and again where nothing of it is in the database for no fault of its own.
+
+        That is after a deadlock or a conflict with another transaction, and where the connection was lost before
+        the commit: databases and firewalls close those that were idle. One that is lost in the commit is an error,
+        as the rows may be there.
+        """
         assert self._opened is not None
-        connection = self._opened.connection
-        try:
-            cursor = self._opened.begin()
+        is_reopened = False
+        for left in reversed(range(_ATTEMPTS)):
+            opened, is_committing = self._opened, False
             try:
-                yield cursor
-            finally:
-                cursor.close()
-            connection.commit()
-        except BaseException:
-            with suppress(Exception):  # what went wrong is told already
-                connection.rollback()
-            raise
+                cursor = opened.begin()
+                try:
+                    work(cursor)
+                finally:
+                    cursor.close()
+                is_committing = True
+                opened.connection.commit()
+                return
+            except BaseException as error:
+                is_lost = not opened.roll_back()
+                if not isinstance(error, Exception):
+                    raise
+                if is_lost and is_committing:
+                    raise ConnectorError(
+                        f"the connection was lost in a commit to {self._target}, whose rows may be there or not: "
+                        f"{_reason(error)}"
+                    ) from error
+                if not left or (is_reopened if is_lost else not _is_conflict(error)):
+                    raise
+                if is_lost:
+                    self._opened = self._target.database.open()
+                    is_reopened = True
+                    with suppress(Exception):  # a lost one may refuse that, too
+                        opened.connection.close()
 
     @contextmanager
     def _failing(self, doing: str, parts: Sequence[Part] = ()) -> Iterator[None]:
@@ -299,15 +333,18 @@ class Table:
 
     def _error(self, doing: str, error: Exception, advice: str = "") -> ConnectorError:
         to = "connect to write" if doing == "connect" else doing
-        reason = " ".join(str(error).split()) or type(error).__name__
         kind = RejectedRecordError if doing == "write" and _is_rejection(error) else ConnectorError
-        return kind(f"cannot {to} {self._target}: {reason}{'; ' if advice else ''}{advice}")
+        return kind(f"cannot {to} {self._target}: {_reason(error)}{'; ' if advice else ''}{advice}")
 
 
 def _rows_of_part(part: Part) -> Iterable[Row]:
     if not isinstance(part, bytes):
         return part
     return chain.from_iterable(map(_copying.rows_of, _copying.from_bytes(part)))
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _is_rejection(error: Exception) -> bool:
@@ -317,3 +354,8 @@ def _is_rejection(error: Exception) -> bool:
     names = {kind.__name__ for kind in type(error).__mro__}
     # The names of PEP 249, whatever the driver. Where a value's type is unknown to it, it has none for that.
     return bool(names & {"IntegrityError", "DataError"}) or bool(_UNKNOWN_TYPE.search(str(error)))
+
+
+def _is_conflict(error: BaseException) -> bool:
+    """Return whether a database has rolled back a transaction for another one's sake."""
+    return (getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)) in _CONFLICTS
