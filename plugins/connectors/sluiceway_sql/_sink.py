@@ -28,7 +28,9 @@ class SqlSink(Sink[Any], metaclass=HintingType):
 
     With ``key``, a record takes the place of the row with its key: writing it again after a failure changes
     nothing, so the sink is *idempotent*, and rows are written as they come. Distribute by the same key, or give
-    the sink parallelism 1: which of two subtasks writes a key last is not determined.
+    the sink parallelism 1: which of two subtasks writes a key last is not determined. In PostgreSQL, rows are
+    written in the order of their keys, so that two subtasks do not wait for each other's (a deadlock); in the
+    order in which they came, if the table has a foreign key to itself.
 
     Without, it is *exactly-once* in a job with checkpoints: rows are kept in memory, and in the checkpoint, until
     that is complete, then written in one transaction, in which a table of its own, ``sluiceway_commits``, notes

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, islice
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 from sluiceway.errors import ConnectorError, RejectedRecordError, SluicewayError
@@ -70,6 +71,7 @@ class Table:
         self.copies = False
         """True if rows in columns are copied in bulk: PostgreSQL, by psycopg."""
         self.stores_nan_as_null = False
+        self._in_order = False
 
     def open(self, remembers: bool) -> None:
         """Connect, and make the tables that are not there: with ``remembers``, the one for commits, too."""
@@ -91,6 +93,8 @@ class Table:
             self._probe(cursor, dialect.columns(target.columns), target.table)
             modules = {each.__module__.partition(".")[0] for each in type(cursor).__mro__}
             self.copies = dialect.name == "postgresql" and "psycopg" in modules
+            if target.key and dialect.name == "postgresql":
+                self._in_order = not self._refers_to_itself(cursor)
 
         with self._failing("read"):
             self._transact(look)
@@ -207,6 +211,10 @@ class Table:
 
     def _upsert(self, cursor: Any, rows: Sequence[Row]) -> None:
         target = self._target
+        if self._in_order:
+            # Two subtasks that lock the rows of the same keys in one order cannot end in a deadlock.
+            with suppress(TypeError):  # of keys without an order
+                rows = sorted(rows, key=itemgetter(*map(target.columns.index, target.key)))
         self._many(cursor, self._dialect.upsert(target.table, target.columns, target.key), rows)
 
     def _update_or_insert(self, cursor: Any, rows: Sequence[Row]) -> None:
@@ -232,6 +240,16 @@ class Table:
         statement = f"SELECT {columns} FROM {dialect.identifier(table)} WHERE 1 = {dialect.mark(0)}"
         cursor.execute(statement, dialect.parameters((0,)))
         cursor.fetchall()  # drivers of MySQL refuse the next statement before that
+
+    def _refers_to_itself(self, cursor: Any) -> bool:
+        """Return whether a row may need another one of the table to be there before it."""
+        dialect = self._dialect
+        cursor.execute(
+            "SELECT EXISTS (SELECT 1 FROM pg_constraint WHERE contype = 'f' AND confrelid = conrelid "
+            f"AND conrelid = to_regclass({dialect.mark(0)}))",
+            dialect.parameters((dialect.identifier(self._target.table).replace("%%", "%"),)),
+        )
+        return bool(cursor.fetchone()[0])
 
     def _make(self, name: str, create: str | None) -> None:
         """Make a table if it is not there; another writer may be doing the same."""

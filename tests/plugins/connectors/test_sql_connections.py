@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -242,3 +243,28 @@ def test_a_transaction_that_conflicts_each_time_fails(postgresql: str) -> None:
     )
     with pytest.raises(ConnectorError, match=r"^cannot write table 'words' of .*: conflict CONTEXT"):
         drive_sink(SqlSink(postgresql, "words", COLUMNS, key=["word"]), [("to", 1)])
+
+
+@pytest.mark.parametrize("refers", [False, True])
+@pytest.mark.parametrize("key", [["a"], ["b", "a"]])
+def test_rows_are_written_in_the_order_of_their_keys_unless_they_refer_to_each_other(
+    postgresql: str, key: list[str], refers: bool
+) -> None:
+    """In one order, two subtasks do not lock rows so that each waits for the other's."""
+    reference = ", FOREIGN KEY (up) REFERENCES words (a)" if refers else ""
+    execute(
+        postgresql,
+        f"CREATE TABLE words (a int UNIQUE, b text, up int, at serial, PRIMARY KEY (b, a){reference})",
+    )
+    rows = [(9, "x", None), (5, "y", 9), (7, "x", 9)]
+    drive_sink(SqlSink(postgresql, "words", ["a", "b", "up"], key=key), rows)
+    found = execute(postgresql, "SELECT a, b, up FROM words ORDER BY at")
+    order = {"a": 0, "b": 1}
+    assert found == (rows if refers else sorted(rows, key=lambda row: [row[order[name]] for name in key]))
+
+
+def test_keys_without_an_order_are_written_as_they_come(postgresql: str) -> None:
+    execute(postgresql, "CREATE TABLE words (address inet PRIMARY KEY, n int, at serial)")
+    rows = [(ip_address("::1"), 1), (ip_address("127.0.0.1"), 2)]
+    drive_sink(SqlSink(postgresql, "words", ["address", "n"], key=["address"]), rows)
+    assert execute(postgresql, "SELECT n FROM words ORDER BY at") == [(1,), (2,)]
