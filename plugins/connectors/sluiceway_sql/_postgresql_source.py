@@ -65,7 +65,8 @@ class PostgreSqlSource(Source[Any]):
     The table is split by ranges of a key, which readers take one at a time and read in the order of the key. The
     position in a range is the last key that was read: with checkpoints each row counts once, whatever fails. A
     range is read as it is when its reader comes to it, and what is left of it anew after a failure: rows that are
-    inserted, changed or deleted while the job runs are read or not.
+    inserted, changed or deleted while the job runs are read or not. So is what is left of a range whose connection
+    is lost after it gave rows.
 
     Calls of the database are made in the task's thread, as by ``SqlSink``.
 
@@ -289,15 +290,18 @@ class _RangeReader(SimpleReader[Any]):
         self._columns = (*columns, key)
         self._in_columns = source._read is not None
         self._range: KeyRange | None = None
+        self._opened_at: int | None = None
         self._opened: Any = None
+        self._connection: Any = None
         self._rows: Any = None
         self._copying: Any = None
 
     @override
     def open_split(self, split: KeyRange) -> None:
-        self._range = split
+        self._range, self._opened_at = split, split.read
         self._opened = self._source.opened()
         opened = self._opened.__enter__()
+        self._connection = opened.connection
         with self._failing():
             dialect = opened.dialect
             names = [one.expression.format(dialect.column(one.field.name)) for one in self._columns]
@@ -318,22 +322,35 @@ class _RangeReader(SimpleReader[Any]):
     def read(self, limit: int) -> Poll[Any]:
         from sluiceway_sql._postgresql_types import decoded
 
-        rows: list[bytes] = []
-        size = 0
-        with self._failing():
-            for row in islice(self._rows, limit * ROWS_PER_RECORD if self._in_columns else limit):
-                rows.append(bytes(row))  # psycopg uses the memory again
-                size += len(row)
-                if size >= _MOST_BYTES:
-                    break
+        assert self._range is not None
+        try:
+            with self._failing():
+                rows = self._next_rows(limit)
+        except ConnectorError:
+            if not self._connection.closed or self._range.read == self._opened_at:
+                raise
+            # Lost after it gave rows, as one may be that nobody read from for long: read on behind them.
+            split = self._range
+            self.close_split()
+            self.open_split(split)
+            return self.read(limit)
         if not rows:
             self._finish()
             return END_OF_INPUT
         data = decoded(rows, self._columns, str(self._source))
-        assert self._range is not None
         self._range = replace(self._range, read=data.column(data.num_columns - 1)[-1].as_py())
         data = data.select(list(range(data.num_columns - 1)))
         return Batch.of_columns(data) if self._in_columns else self._records(data)
+
+    def _next_rows(self, limit: int) -> list[bytes]:
+        rows: list[bytes] = []
+        size = 0
+        for row in islice(self._rows, limit * ROWS_PER_RECORD if self._in_columns else limit):
+            rows.append(bytes(row))  # psycopg uses the memory again
+            size += len(row)
+            if size >= _MOST_BYTES:
+                break
+        return rows
 
     def _records(self, data: Any) -> list[dict[str, Any]]:
         from sluiceway.util.arrow_values import NoPythonValueError, rows_as_dicts  # pyarrow is optional
@@ -349,7 +366,7 @@ class _RangeReader(SimpleReader[Any]):
 
     @override
     def close_split(self) -> None:
-        self._range = self._rows = None
+        self._range = self._rows = self._connection = None
         copying, self._copying = self._copying, None
         opened, self._opened = self._opened, None
         # The connection first: so a copy that was not read to its end is not read on, nor cancelled at the server.

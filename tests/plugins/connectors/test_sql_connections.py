@@ -1,4 +1,4 @@
-"""Connections that are lost and transactions that conflict, under the SQL sink."""
+"""Connections that are lost and transactions that conflict, under the SQL sink and the source of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ import pytest
 from sluiceway.elements import Columns
 from sluiceway.errors import ConnectorError
 from sluiceway.testing.drivers import SinkDriver, drive_sink
-from sluiceway_sql import SqlSink
+from sluiceway_sql import PostgreSqlSource, SqlSink
 
 pytest.importorskip("narwhals", reason='not installed: pip install "sluiceway[columns]"')
 pytest.importorskip("sqlalchemy", reason='not installed: pip install "sluiceway[sql]"')
 
 import pyarrow as pa
 from tests.patience import until
+
+import sluiceway as sw
 
 COLUMNS = ("word", "n")
 CREATE = "CREATE TABLE words (word text PRIMARY KEY, n int)"
@@ -268,3 +270,26 @@ def test_keys_without_an_order_are_written_as_they_come(postgresql: str) -> None
     rows = [(ip_address("::1"), 1), (ip_address("127.0.0.1"), 2)]
     drive_sink(SqlSink(postgresql, "words", ["address", "n"], key=["address"]), rows)
     assert execute(postgresql, "SELECT n FROM words ORDER BY at") == [(1,), (2,)]
+
+
+# ---- the source ------------------------------------------------------------------------------------------------
+
+
+def test_rows_behind_a_lost_connection_are_read_over_another_one(named: Named) -> None:
+    execute(
+        named.url,
+        "CREATE TABLE numbers AS SELECT n::int AS n, repeat('x', 200) AS note FROM generate_series(1, 150000) n",
+        "ALTER TABLE numbers ADD PRIMARY KEY (n)",
+    )
+    closed = []
+
+    def close(rows: pa.RecordBatch) -> pa.RecordBatch:
+        if rows.num_rows:
+            closed.append(named.close_connections())
+        return rows
+
+    # More rows than come in one call.
+    source = PostgreSqlSource(named.url, "numbers", key="n", splits=1)
+    found = sw.Pipeline().table(source).map_batches(close).to_arrow()
+    assert sorted(found["n"].to_pylist()) == list(range(1, 150_001))
+    assert sum(closed) >= 2
