@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["copy", "copyable", "from_bytes", "merge", "rows_of", "selected", "to_bytes"]
 
 _STAGING: Final = "sluiceway_staging"
+_DAY_US: Final = 86_400_000_000
+_FIRST_DAY: Final = -719_162  # of the year 1
+_LAST_YEAR: Final = 32_767
+_END_DAY: Final = 11_248_738  # the first one after that year
 _ORDER: Final = "sluiceway_order"
 
 
@@ -32,9 +36,19 @@ def selected(data: pyarrow.RecordBatch, columns: Sequence[str], where: str) -> p
     return data.select(list(columns))
 
 
-def rows_of(data: pyarrow.RecordBatch) -> list[Row]:
-    """Return the rows as tuples."""
-    return list(zip(*(column.to_pylist() for column in data.columns), strict=True))
+def rows_of(data: pyarrow.RecordBatch, where: str) -> list[Row]:
+    """Return the rows as tuples.
+
+    Raises:
+        RejectedRecordError: Python has no such value as one of theirs.
+    """
+    from sluiceway.util.arrow_values import NoPythonValueError, values_of  # pyarrow is optional
+
+    try:
+        columns = [values_of(column, name) for name, column in zip(data.schema.names, data.columns, strict=True)]
+    except NoPythonValueError as error:
+        raise RejectedRecordError(f"{where}: {error}") from error
+    return list(zip(*columns, strict=True))
 
 
 def copyable(data: pyarrow.RecordBatch, where: str) -> pyarrow.RecordBatch | None:
@@ -43,7 +57,7 @@ def copyable(data: pyarrow.RecordBatch, where: str) -> pyarrow.RecordBatch | Non
     None: a column has none, such as bytes, lists and structs.
 
     Raises:
-        ConnectorError: a column has times that are finer than microseconds.
+        RejectedRecordError: a column has times that are finer than microseconds, or far off.
     """
     import pyarrow as pa
 
@@ -53,13 +67,47 @@ def copyable(data: pyarrow.RecordBatch, where: str) -> pyarrow.RecordBatch | Non
         if target is None:
             return None
         try:
-            arrays.append(column if target == column.type else column.cast(target))
+            array = column if target == column.type else column.cast(target)
         except pa.ArrowInvalid as error:
+            if getattr(column.type, "unit", None) != "ns":
+                raise _far_off(name, column.type, where) from error
             raise RejectedRecordError(
                 f"{where}: column {name!r} has {column.type}, finer than the microseconds of PostgreSQL: {error}. "
                 "Truncate it before"
             ) from error
+        if not _has_text(array):
+            raise _far_off(name, column.type, where)
+        arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, names=data.schema.names)
+
+
+def _far_off(name: str, kind: Any, where: str) -> RejectedRecordError:
+    return RejectedRecordError(
+        f"{where}: column {name!r} has {kind}, and a time outside of the years 1 to {_LAST_YEAR}, which cannot be "
+        "copied into PostgreSQL. Filter such rows out before"
+    )
+
+
+def _has_text(array: Any) -> bool:
+    """Return whether Arrow writes each date or timestamp as a text that PostgreSQL reads as the same.
+
+    Its years have sixteen bits: far off, it writes other ones.
+    """
+    import pyarrow as pa
+    import pyarrow.compute
+
+    compute: Any = pyarrow.compute
+    number: Any
+    if pa.types.is_date(array.type):
+        number, in_a_day = pa.int32(), 1
+    elif pa.types.is_timestamp(array.type):
+        number, in_a_day = pa.int64(), _DAY_US
+    else:
+        return True
+    ends = compute.min_max(array.view(number)).as_py()
+    if ends["min"] is None:
+        return True
+    return bool(_FIRST_DAY * in_a_day <= ends["min"] and ends["max"] < _END_DAY * in_a_day)
 
 
 def _target(kind: Any) -> Any:

@@ -197,7 +197,7 @@ class Table:
         if not isinstance(part, bytes):
             self._write(cursor, part)
         elif not self.copies:  # the connection was of psycopg when they were written
-            self._write(cursor, list(_rows_of_part(part)))
+            self._write(cursor, list(self._rows_of(part)))
         elif target.key:
             names = (target.table, target.columns, target.key)
             _copying.merge(cursor, self._dialect, names, _copying.from_bytes(part))
@@ -320,6 +320,12 @@ class Table:
                     failure.add_note(f"record: {dict(zip(self._target.columns, row, strict=True))!r:.{_SHOWN}}")
             raise failure from error
 
+    def _rows_of(self, part: Part) -> Iterable[Row]:
+        if not isinstance(part, bytes):
+            return part
+        where = str(self._target)
+        return chain.from_iterable(_copying.rows_of(batch, where) for batch in _copying.from_bytes(part))
+
     def _first_refused(self, parts: Sequence[Part]) -> Row:
         """Return the first row that the database refuses, behind those before it. Writes nothing.
 
@@ -327,7 +333,7 @@ class Table:
             Exception: it accepts all of them, or what the driver raises.
         """
         assert self._opened is not None
-        rows = chain.from_iterable(map(_rows_of_part, parts))
+        rows = chain.from_iterable(map(self._rows_of, parts))
         cursor = self._opened.begin()
         try:
             # Some at a time: one by one takes long over a network, and psycopg warns of each failed executemany().
@@ -353,12 +359,6 @@ class Table:
         to = "connect to write" if doing == "connect" else doing
         kind = RejectedRecordError if doing == "write" and _is_rejection(error) else ConnectorError
         return kind(f"cannot {to} {self._target}: {_reason(error)}{'; ' if advice else ''}{advice}")
-
-
-def _rows_of_part(part: Part) -> Iterable[Row]:
-    if not isinstance(part, bytes):
-        return part
-    return chain.from_iterable(map(_copying.rows_of, _copying.from_bytes(part)))
 
 
 def _reason(error: Exception) -> str:

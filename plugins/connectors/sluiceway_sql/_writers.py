@@ -62,7 +62,7 @@ class SqlWriter(SinkWriter[Any]):
         self._check_keys(name for name in self._target.key if data.column(name).null_count)
         copied = _copying.copyable(data, str(self._target)) if self.table.copies else None
         if copied is None:
-            self._hold(_copying.rows_of(data))
+            self._hold(_copying.rows_of(data, str(self._target)))
             return
         # Parts keep the order in which rows came, which counts where several have the same key.
         if self._added or self._by_key or (self._batches and self._batches[0].schema != copied.schema):

@@ -15,7 +15,7 @@ import pytest
 
 import sluiceway as sw
 from sluiceway.elements import Columns
-from sluiceway.errors import ConnectorError
+from sluiceway.errors import ConnectorError, RejectedRecordError
 from sluiceway.testing.drivers import SinkDriver
 from sluiceway_sql import SqlSink
 
@@ -140,6 +140,62 @@ def test_a_value_that_the_table_does_not_take_is_an_error(postgresql: str) -> No
     fine = pa.record_batch({"n": pa.array([1], pa.timestamp("ns"))})
     with pytest.raises(ConnectorError, match=r"column 'n' has timestamp\[ns\], finer than the microseconds"):
         write(sink, fine)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("timestamptz", pa.array([2_070_093_456_000_000_000], pa.timestamp("us", "UTC"))),
+        ("timestamptz", pa.array([2**62], pa.timestamp("s", "UTC"))),
+        ("timestamp", pa.array([0, -62_135_596_800_000_001, None], pa.timestamp("us"))),
+        ("date", pa.array([-719_163], pa.int32()).cast(pa.date32())),
+        ("date", pa.array([11_248_738, 0], pa.int32()).cast(pa.date32())),
+    ],
+)
+def test_times_that_arrow_has_no_text_for_are_refused(postgresql: str, kind: str, values: Any) -> None:
+    """Arrow writes the year 67568 as 2032."""
+    sink = SqlSink(postgresql, "times", ["v"], create=f"CREATE TABLE times (v {kind})")
+    with pytest.raises(
+        RejectedRecordError, match=r"column 'v' has .*, and a time outside of the years 1 to 32767"
+    ):
+        write(sink, pa.RecordBatch.from_arrays([values], ["v"]))
+    assert not found(postgresql, "SELECT v FROM times")
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "texts"),
+    [
+        ("date", pa.array([-719_162, None, 11_248_737], pa.date32()), ["0001-01-01", None, "32767-12-31"]),
+        (
+            "timestamp",
+            pa.array([-62_135_596_800, 971_890_963_199], pa.timestamp("s")),
+            ["0001-01-01 00:00:00", "32767-12-31 23:59:59"],
+        ),
+        ("timestamptz", pa.array([None, None], pa.timestamp("us", "UTC")), [None, None]),
+    ],
+)
+def test_times_at_the_ends_are_copied(postgresql: str, kind: str, values: Any, texts: list[str | None]) -> None:
+    sink = SqlSink(postgresql, "times", ["n", "v"], create=f"CREATE TABLE times (n int, v {kind})")
+    write(sink, pa.RecordBatch.from_arrays([pa.array(range(len(values))), values], ["n", "v"]))
+    assert found(postgresql, "SELECT v::text FROM times ORDER BY n") == [(text,) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (pa.array([1_001], pa.timestamp("ns")), r"column 'v' has timestamp\[ns\], finer than microseconds"),
+        (pa.array([1_001], pa.time64("ns")), r"column 'v' has time64\[ns\], finer than microseconds"),
+        (
+            pa.array([2_932_897], pa.date32()),
+            r"column 'v' has date32\[day\], and a value that Python has none for",
+        ),
+    ],
+)
+def test_values_that_python_has_none_for_are_refused_by_other_databases(
+    tmp_path: Path, values: Any, message: str
+) -> None:
+    with pytest.raises(RejectedRecordError, match=rf"^table 'times' of .*a\.db: {message}"):
+        write(SqlSink(tmp_path / "a.db", "times", ["v"]), pa.RecordBatch.from_arrays([values], ["v"]))
 
 
 def test_other_databases_take_rows_in_columns_too(tmp_path: Path) -> None:
