@@ -253,24 +253,15 @@ class JobManager(Handlers):
             SerializationError: the job cannot be sent to workers; names what is in the way.
         """
         run = JobRun(
-            prepared.job,
+            prepared,
             self.epoch,
-            prepared.graph,
-            prepared.settings,
+            self._services,
+            self.resources,
             loop=self.loop,
-            clock=self._clock,
-            resources=self.resources,
+            backgrounds=self.backgrounds,
             late=self.stuck.late,
-            listener=self._services.listener,
             on_slots_wanted=lambda: self.loop.soon(self._start_what_can),
             make_room=self._make_room,
-            background=self.backgrounds.of(prepared.job),
-            searches=self.backgrounds.of(prepared.job, searches=True),
-            open_storage=self._services.checkpoint_storage,
-            open_backend=self._services.state_backend,
-            place=prepared.place,
-            restored=prepared.restored,
-            recovered=prepared.recovered,
         )
         self.jobs[prepared.job] = run
         # Started by a later turn: the caller records the job before its first task is deployed.

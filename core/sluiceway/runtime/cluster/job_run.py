@@ -7,34 +7,28 @@ from collections.abc import Callable, Sequence
 from random import SystemRandom
 from typing import TypeVar
 
-from sluiceway.checkpoint_storage import CheckpointStorage
-from sluiceway.clock import Clock
-from sluiceway.config.settings import Settings
 from sluiceway.connector.lib.process_local import living
-from sluiceway.engine import JobStatus, LifecycleListener
+from sluiceway.engine import JobStatus, Services
 from sluiceway.errors import SluicewayError
 from sluiceway.graph import JobGraph
 from sluiceway.metrics import JobMetrics
 from sluiceway.monitoring.infos import CheckpointInfo, JobDescription
 from sluiceway.monitoring.key_samples import KeySample
 from sluiceway.monitoring.stack_samples import StackSamples
+from sluiceway.runtime.cluster.job_preparation import PreparedJob
 from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
 from sluiceway.runtime.cluster.state_queries import StateReads
 from sluiceway.runtime.cluster.state_receiver import StateReceiver
 from sluiceway.runtime.cluster.worker_job import Program
 from sluiceway.runtime.cluster.worker_queries import Sampled, WorkerQueries
 from sluiceway.runtime.jobmanager.cancellation_timeouts import LateTask
-from sluiceway.runtime.jobmanager.checkpoint_store import (
-    CheckpointPlace,
-    SavepointCheckpointStore,
-    checkpoint_store_of,
-)
+from sluiceway.runtime.jobmanager.checkpoint_store import checkpoint_stores_of
 from sluiceway.runtime.jobmanager.job_description import checkpoint_infos, describe_job
 from sluiceway.runtime.jobmanager.job_host import JobHost
 from sluiceway.runtime.jobmanager.job_master import JobMaster
 from sluiceway.runtime.jobmanager.job_metrics import JobFigures
 from sluiceway.runtime.jobmanager.takeover import Recovered
-from sluiceway.runtime.loop.blocking_io import Background
+from sluiceway.runtime.loop.blocking_io import Background, Backgrounds
 from sluiceway.runtime.loop.tasklet import Scheduled, TaskletLoop
 from sluiceway.runtime.messages.base import JobMessage, Message
 from sluiceway.runtime.messages.clients import AskState
@@ -56,7 +50,6 @@ from sluiceway.runtime.messages.workers import (
 )
 from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.runtime.taskmanager.temporary_storage import TemporaryStorage
-from sluiceway.state import StateBackend
 from sluiceway.util.overriding import override
 
 __all__ = ["JobRun"]
@@ -74,53 +67,36 @@ class JobRun(Handlers):
         rejected: number of messages of workers to an earlier leader of the job.
 
     Args:
-        job: its id.
+        prepared: the job, and what it starts from.
         epoch: epoch of this leader: messages of workers to an earlier one are rejected.
-        graph: the job.
-        settings: the options of the run.
-        loop: loop of the job manager.
-        clock: clock of the runtime.
+        services: factories of the plugins.
         resources: the workers.
+        loop: loop of the job manager.
+        backgrounds: executors of blocking calls, of which it uses its own.
         late: called for a task that has not ended within the limit after it was cancelled.
-        listener: notified of state changes.
         on_slots_wanted: called when a restart lacks slots, and when slots may be free again.
-        background: executor for blocking calls.
-        searches: executor for those of the sources' enumerators.
-        open_storage: opens the storage at a path or URL.
-        open_backend: creates a state backend by name.
-        place: place of its checkpoints.
-        restored: snapshot to restore; None: the job starts empty.
-        recovered: state from an earlier job manager; None: it is a new job.
         make_room: provides a number of further slots, or raises NoResourceAvailableError.
     """
 
     def __init__(
         self,
-        job: str,
+        prepared: PreparedJob,
         epoch: int,
-        graph: JobGraph,
-        settings: Settings,
+        services: Services,
+        resources: ResourceManager,
         *,
         loop: TaskletLoop,
-        clock: Clock,
-        resources: ResourceManager,
+        backgrounds: Backgrounds,
         late: Callable[[LateTask], None],
-        listener: LifecycleListener,
         on_slots_wanted: Callable[[], None],
-        background: Background,
-        searches: Background,
-        open_storage: Callable[[str], CheckpointStorage],
-        open_backend: Callable[[str], StateBackend],
-        place: CheckpointPlace,
-        restored: JobSnapshot | None = None,
-        recovered: Recovered | None = None,
-        make_room: Callable[[JobRun, int], None] = lambda run, lacking: None,
+        make_room: Callable[[JobRun, int], None],
     ) -> None:
-        self.job = job
+        job = self.job = prepared.job
+        settings = self.settings = prepared.settings
+        graph, place, recovered = prepared.graph, prepared.place, prepared.recovered
         self.epoch = epoch
-        self.settings = settings
         self.loop = loop
-        self.clock = clock
+        self.clock = services.clock
         self.resources = resources
         self._figures = JobFigures()
         self.workers: set[str] = set()
@@ -134,18 +110,18 @@ class JobRun(Handlers):
         self._job_name = graph.job_name
         self.program = dump(Program(graph.job_name, settings, tuple(sys.path), place.directory))
         seed = SystemRandom().getrandbits(32) if settings.seed is None else settings.seed
-        store = checkpoint_store_of(place, graph, job, clock, seed, background, recovered)
-        self.checkpoint_path = store.path
-        self.begins_with = _begins_with(recovered, restored)
+        stores = checkpoint_stores_of(place, services, graph, job, seed, backgrounds.of(job), recovered)
+        self.checkpoint_path = stores.checkpoints.path
+        self.begins_with = _begins_with(recovered, prepared.restored)
+        searches = backgrounds.of(job, searches=True)
         self.master = JobMaster(
             graph,
             settings,
             _ClusterHost(self, late=late, on_slots_wanted=on_slots_wanted, make_room=make_room, searches=searches),
-            listener=listener,
+            listener=services.listener,
             seed=seed,
-            restored=restored,
-            store=store,
-            savepoints=SavepointCheckpointStore(open_storage, open_backend, graph, job, clock, background, store),
+            stores=stores,
+            restored=prepared.restored,
             job=job,
             epoch=epoch,
         )

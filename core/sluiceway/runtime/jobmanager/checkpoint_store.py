@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from typing import Final, Protocol
@@ -32,6 +32,7 @@ from sluiceway.checkpoint import (
 )
 from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.clock import Clock
+from sluiceway.engine import Services
 from sluiceway.errors import CheckpointError
 from sluiceway.graph import JobGraph, JobVertex
 from sluiceway.operators import OperatorSnapshot
@@ -41,18 +42,19 @@ from sluiceway.runtime.jobmanager.takeover import Recovered, mark_left_behind
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.loop.blocking_io import Background
 from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot, with_objects
-from sluiceway.state import KeyedSnapshot, StateBackend
+from sluiceway.state import KeyedSnapshot
 from sluiceway.util.file_names import file_name
 from sluiceway.util.overriding import override
 
 __all__ = [
     "CheckpointPlace",
+    "CheckpointStores",
     "CompletedCheckpointStore",
     "SavepointCheckpointStore",
     "SentCheckpointStore",
     "StorageCheckpointStore",
     "TemporaryCheckpointStore",
-    "checkpoint_store_of",
+    "checkpoint_stores_of",
     "directory_of",
 ]
 
@@ -121,29 +123,55 @@ class CheckpointPlace(msgspec.Struct, frozen=True):
         return self.storage.location if self.temporary and self.shared else ""
 
 
-def checkpoint_store_of(
+@dataclass(frozen=True, slots=True)
+class CheckpointStores:
+    """Stores of one run.
+
+    Attributes:
+        checkpoints: store of its checkpoints.
+        savepoints: store of its savepoints, in the places that requests name.
+    """
+
+    checkpoints: CompletedCheckpointStore
+    savepoints: CompletedCheckpointStore
+
+    def of(self, savepoint: str) -> CompletedCheckpointStore:
+        """Return the store of the savepoint at a path or URL; empty: that of checkpoints."""
+        return self.savepoints if savepoint else self.checkpoints
+
+    def use(self, graph: JobGraph) -> None:
+        """Store checkpoints of the job at another parallelism from now on; no store is pending."""
+        self.checkpoints.use(graph)
+        self.savepoints.use(graph)
+
+
+def checkpoint_stores_of(
     place: CheckpointPlace,
+    services: Services,
     graph: JobGraph,
     job_id: str,
-    clock: Clock,
     seed: int,
     background: Background,
     recovered: Recovered | None = None,
-) -> CompletedCheckpointStore:
-    """Return the checkpoint store of one run, in its own directory in the storage unless that is temporary.
+) -> CheckpointStores:
+    """Return the stores of one run, that of checkpoints in a directory of its own unless the place is temporary.
 
     A run that is recovered by another job manager keeps its directory.
     """
+    checkpoints: StorageCheckpointStore
     if place.temporary:
         kind = TemporaryCheckpointStore if place.shared else SentCheckpointStore
-        return kind(CheckpointDirectory(place.storage), graph, job_id, clock, background)
-    name = file_name(job_id) or "job"
-    earlier = "" if recovered is None else recovered.path
-    path = earlier or f"{name}-{clock.now_ms()}-{seed & 0xFFFF:04x}"
-    store = StorageCheckpointStore(CheckpointDirectory(place.storage, path), graph, job_id, clock, background)
-    for _, metadata in () if recovered is None else recovered.completed:
-        store.adopt(metadata)
-    return store
+        checkpoints = kind(CheckpointDirectory(place.storage), graph, job_id, services.clock, background)
+    else:
+        name = file_name(job_id) or "job"
+        earlier = "" if recovered is None else recovered.path
+        path = earlier or f"{name}-{services.clock.now_ms()}-{seed & 0xFFFF:04x}"
+        directory = CheckpointDirectory(place.storage, path)
+        checkpoints = StorageCheckpointStore(directory, graph, job_id, services.clock, background)
+        for _, metadata in () if recovered is None else recovered.completed:
+            checkpoints.adopt(metadata)
+    savepoints = SavepointCheckpointStore(services, graph, job_id, background, checkpoints)
+    return CheckpointStores(checkpoints, savepoints)
 
 
 class StorageCheckpointStore(CompletedCheckpointStore):
@@ -361,11 +389,9 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
     """Store that completes savepoints whose parts the tasks have written; blocking calls run in the background.
 
     Args:
-        open_storage: opens the storage at a path or URL.
-        open_backend: makes the state backend of a name.
+        services: factories of the plugins, and the clock for time stamps.
         graph: the job.
         job_id: its id.
-        clock: for time stamps.
         background: does what blocks.
         checkpoints: store of the job's checkpoints, with the state of finished tasks.
     """
@@ -374,19 +400,15 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
 
     def __init__(
         self,
-        open_storage: Callable[[str], CheckpointStorage],
-        open_backend: Callable[[str], StateBackend],
+        services: Services,
         graph: JobGraph,
         job_id: str,
-        clock: Clock,
         background: Background,
         checkpoints: CompletedCheckpointStore,
     ) -> None:
-        self._open_storage = open_storage
-        self._open_backend = open_backend
+        self._services = services
         self._graph = graph
         self._job_id = job_id
-        self._clock = clock
         self._background = background
         self._checkpoints = checkpoints
 
@@ -426,11 +448,11 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
 
     def left_behind(self, savepoints: Sequence[str]) -> None:
         """Record it in the savepoints' metadata, before transactions that they rely on are aborted."""
-        mark_left_behind(savepoints, self._open_storage)
+        mark_left_behind(savepoints, self._services.checkpoint_storage)
 
     def _complete(self, checkpoint: CompletedCheckpoint) -> None:
         place, directory = split_location(checkpoint.savepoint)
-        storage = self._open_storage(place)
+        storage = self._services.checkpoint_storage(place)
         by_vertex: dict[int, list[SubtaskEntry]] = {}
         for where, snapshot in sorted(checkpoint.tasks.items()):
             # Finished tasks have written nothing for the savepoint: their state comes from the last checkpoint, as
@@ -447,7 +469,7 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
             checkpoint,
             SAVEPOINT,
             self._checkpoints.path,
-            self._clock.now_ms(),
+            self._services.clock.now_ms(),
             by_vertex,
             write_enumerators(storage, directory, checkpoint.enumerators),
         )
@@ -465,18 +487,20 @@ class SavepointCheckpointStore(CompletedCheckpointStore):
         keyed = operator.keyed
         if keyed is None or keyed.native is None:
             return operator
-        with opened_rows(keyed, self._open_backend, operator.uid, operator.subtask, max_parallelism) as found:
+        with opened_rows(
+            keyed, self._services.state_backend, operator.uid, operator.subtask, max_parallelism
+        ) as found:
             # Read at once: the release frees what the backend has taken for it.
             rows = KeyedSnapshot(found.tables, dict(found.groups))
         return replace(operator, keyed=rows)
 
     def _delete(self, savepoint: str, entry: SubtaskEntry) -> None:
         place, directory = split_location(savepoint)
-        self._open_storage(place).delete(_own_files(directory, entry))
+        self._services.checkpoint_storage(place).delete(_own_files(directory, entry))
 
     def _delete_all(self, savepoint: str) -> None:
         place, directory = split_location(savepoint)
-        storage = self._open_storage(place)
+        storage = self._services.checkpoint_storage(place)
         # The metadata first: what is left after an interruption is no savepoint.
         storage.delete([f"{directory}/{METADATA}"])
         storage.delete_directory(directory)

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
-from sluiceway.clock import Clock
 from sluiceway.config.settings import Settings
 from sluiceway.elements import CheckpointBarrier
 from sluiceway.engine import LifecycleListener
@@ -29,38 +28,56 @@ from sluiceway.runtime.jobmanager.checkpoint_coordinator import (
     SavepointRequest,
     Subtask,
 )
-from sluiceway.runtime.jobmanager.checkpoint_store import CompletedCheckpointStore
+from sluiceway.runtime.jobmanager.checkpoint_store import CheckpointStores
 from sluiceway.runtime.jobmanager.job_events import JobEvents
+from sluiceway.runtime.jobmanager.job_host import JobHost
 from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator
 from sluiceway.runtime.logging.engine_log import WARNING, log
-from sluiceway.runtime.loop.tasklet import Scheduled
 from sluiceway.runtime.messages.base import TaskMessage, TasksMessage
 from sluiceway.runtime.messages.tasks import CheckpointAborted, CheckpointCompleted, TriggerCheckpoint
 from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot
 from sluiceway.steps import SourceStep, Step
 
-__all__ = ["JobCheckpoints"]
+__all__ = ["CheckpointingJob", "JobCheckpoints"]
+
+
+class CheckpointingJob(Protocol):
+    """Interface of a job to its checkpoints. Job master's thread.
+
+    Attributes:
+        name: name by which tasks address the job.
+        epoch: epoch of its job master.
+        executions: attempts of its subtasks; anew for each parallelism.
+        events: notified of checkpoints that have ended.
+    """
+
+    name: str
+    epoch: int
+    executions: ExecutionGraph
+    events: JobEvents
+
+    @property
+    def sources(self) -> Mapping[int, SourceCoordinator]:
+        """Coordinators of the sources' enumerators, by id of the job vertex."""
+
+    def send(self, message: TaskMessage | TasksMessage) -> None:
+        """Send a message to its tasks."""
+
+    def fail_over(self, cause: BaseException) -> None:
+        """Restart the whole job, if the restart strategy allows it."""
 
 
 class JobCheckpoints:
     """Checkpoints of a job, and the snapshot for its restores. From the job master's thread.
 
     Args:
-        executions: the job.
+        job: the job.
         settings: the options of the run.
-        send: sends a message to its tasks.
-        post: calls an action in this thread after a delay in seconds.
-        job: its id.
-        epoch: epoch of its job master.
-        clock: for time stamps and durations.
+        host: its clock, for time stamps and durations, and its timers.
+        stores: stores of its checkpoints and savepoints.
         listener: notified of checkpoints.
-        sources: the enumerators' coordinators, by id of the job vertex.
-        restored: snapshot that the job starts from; None: it starts empty.
-        store: of completed checkpoints.
-        savepoints: store of completed savepoints, in the places that requests name.
         seed: seed for the time of the first checkpoint.
-        fail: called when too many have failed.
-        events: notified of checkpoints that have ended.
+        restored: snapshot that the job starts from; None: it starts empty.
 
     Attributes:
         completions: number of completed checkpoints, without savepoints.
@@ -71,44 +88,36 @@ class JobCheckpoints:
 
     def __init__(
         self,
-        executions: ExecutionGraph,
+        job: CheckpointingJob,
         settings: Settings,
-        send: Callable[[TaskMessage | TasksMessage], None],
-        post: Callable[[Callable[[], None], float], Scheduled],
+        host: JobHost,
+        stores: CheckpointStores,
         *,
-        job: str,
-        epoch: int,
-        clock: Clock,
         listener: LifecycleListener,
-        sources: Mapping[int, SourceCoordinator],
-        restored: JobSnapshot | None,
-        store: CompletedCheckpointStore,
-        savepoints: CompletedCheckpointStore | None,
         seed: int,
-        fail: Callable[[BaseException], None],
-        events: JobEvents,
+        restored: JobSnapshot | None,
     ) -> None:
-        self.completed_store = store
         self.ended_with = ""
-        self._savepoints = savepoints
         self.since: list[str] = []
+        self.figures = CheckpointFigures(settings.checkpoint_interval_ms)
+        self.completions = 0
+        self._job = job
+        self._clock = host.clock
+        self._stores = stores
+        self._listener = listener
         self._restored = restored
         self._loaded: tuple[int, JobSnapshot] | None = None
         self._loading: list[Callable[[BaseException | None], None]] = []
-        self._executions = executions
-        self._send = send
-        self._job = job
-        self._epoch = epoch
-        self._listener = listener
-        self._sources = sources
-        self._fail = fail
         self._interval_ms = settings.checkpoint_interval_ms
-        self._events = events
-        self._clock = clock
-        self.figures = CheckpointFigures(settings.checkpoint_interval_ms)
         self._tolerated = settings.checkpoint_tolerated_failures
-        self.completions = 0
-        self.coordinator = CheckpointCoordinator(CheckpointPolicy.of(settings), clock, Random(seed), self, post)
+        self.coordinator = CheckpointCoordinator(
+            CheckpointPolicy.of(settings), host.clock, Random(seed), self, host.post
+        )
+
+    @property
+    def path(self) -> str:
+        """Directory for the tasks' files, relative to the location of the checkpoints."""
+        return self._stores.checkpoints.path
 
     def adopt(self, completed: Iterable[CompletedCheckpoint], next_id: int) -> None:
         """Adopt the checkpoints of an earlier job manager; the job starts from the last one. Before the start."""
@@ -128,7 +137,7 @@ class JobCheckpoints:
             return
         self._loading.append(loaded)
         if len(self._loading) == 1:
-            self.completed_store.load(latest, partial(self._load_ended, latest.checkpoint_id))
+            self._stores.checkpoints.load(latest, partial(self._load_ended, latest.checkpoint_id))
 
     def _load_ended(self, checkpoint_id: int, snapshot: JobSnapshot | None, problem: BaseException | None) -> None:
         waiting, self._loading = self._loading, []
@@ -161,9 +170,7 @@ class JobCheckpoints:
     def savepoint(self, request: SavepointRequest) -> None:
         """Take a savepoint."""
         try:
-            check_savepoint(self._executions.job_graph)
-            if self._savepoints is None:
-                raise CheckpointError("this job takes no savepoints")
+            check_savepoint(self._job.executions.job_graph)
         except SluicewayError as error:
             request.done("", error)
         else:
@@ -177,14 +184,11 @@ class JobCheckpoints:
             latest = self.coordinator.latest
             done(0 if problem is not None or latest is None else latest.checkpoint_id, problem)
 
-        self.coordinator.savepoint(SavepointRequest("", self._job, False, answer, suspends=True))
+        self.coordinator.savepoint(SavepointRequest("", self._job.name, False, answer, suspends=True))
 
-    def use(self, executions: ExecutionGraph) -> None:
+    def resized(self) -> None:
         """Use the job at another parallelism from now on; all tasks have ended."""
-        self._executions = executions
-        self.completed_store.use(executions.job_graph)
-        if self._savepoints is not None:
-            self._savepoints.use(executions.job_graph)
+        self._stores.use(self._job.executions.job_graph)
         self.coordinator.resized()
 
     def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
@@ -215,7 +219,7 @@ class JobCheckpoints:
         running: dict[str, Subtask] = {}
         first: list[str] = []
         finished: list[Subtask] = []
-        for vertex in self._executions.subtasks():
+        for vertex in self._job.executions.subtasks():
             where = vertex.job_vertex.id, vertex.subtask
             if vertex.state is ExecutionState.FINISHED:
                 finished.append(where)
@@ -231,15 +235,15 @@ class JobCheckpoints:
 
     def _producers(self, vertex: ExecutionVertex) -> list[ExecutionVertex]:
         return [
-            self._executions.subtask(edge.source, producer)
-            for edge in self._executions.edges
+            self._job.executions.subtask(edge.source, producer)
+            for edge in self._job.executions.edges
             if edge.target == vertex.job_vertex.id
-            for producer in self._executions.producers_of(edge, vertex.subtask)
+            for producer in self._job.executions.producers_of(edge, vertex.subtask)
         ]
 
     def empty_final_snapshot(self, where: Subtask) -> TaskSnapshot | None:
         """Snapshot recorded for a finished subtask that is in no checkpoint; None if it held state."""
-        vertex = self._executions.job_graph.vertex(where[0])
+        vertex = self._job.executions.job_graph.vertex(where[0])
         if any(_keeps_state(node.step) for node in vertex.nodes):
             return None
         done = (OperatorSnapshot(n.uid, subtask=where[1], parallelism=vertex.parallelism) for n in vertex.nodes)
@@ -247,8 +251,8 @@ class JobCheckpoints:
 
     def enumerators(self, checkpoint_id: int) -> dict[str, Any]:
         """Return the snapshots of the enumerators: what they have not assigned."""
-        graph, snapshots = self._executions.job_graph, {}
-        for id_, source in self._sources.items():
+        graph, snapshots = self._job.executions.job_graph, {}
+        for id_, source in self._job.sources.items():
             try:
                 state = source.checkpoint(checkpoint_id)
             except BaseException as raised:  # no enumerator may end the process, which runs other jobs, too
@@ -261,33 +265,30 @@ class JobCheckpoints:
 
     def trigger(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
         """Trigger a checkpoint in a task."""
-        self._send(TriggerCheckpoint(self._job, self._epoch, attempt_id, barrier))
+        self._job.send(TriggerCheckpoint(self._job.name, self._job.epoch, attempt_id, barrier))
 
     def store(self, checkpoint: CompletedCheckpoint, stored: Callable[[BaseException | None], None]) -> None:
         """Store a checkpoint."""
-        self._store_of(checkpoint.savepoint).keep(checkpoint, stored)
+        self._stores.of(checkpoint.savepoint).keep(checkpoint, stored)
 
     def discard(self, checkpoint: CompletedCheckpoint) -> None:
         """Delete a checkpoint."""
-        self._store_of(checkpoint.savepoint).discard(checkpoint)
+        self._stores.of(checkpoint.savepoint).discard(checkpoint)
 
     def discard_part(self, checkpoint_id: int, snapshot: TaskSnapshot) -> None:
         """Delete the part of a task in an aborted checkpoint."""
-        self._store_of(snapshot.savepoint).discard_part(checkpoint_id, snapshot)
+        self._stores.of(snapshot.savepoint).discard_part(checkpoint_id, snapshot)
 
     def discard_rest(self, checkpoint_id: int, savepoint: str) -> None:
         """Delete what is left of an aborted checkpoint."""
-        self._store_of(savepoint).discard_rest(checkpoint_id, savepoint)
-
-    def _store_of(self, savepoint: str) -> CompletedCheckpointStore:
-        return self._savepoints if savepoint and self._savepoints is not None else self.completed_store
+        self._stores.of(savepoint).discard_rest(checkpoint_id, savepoint)
 
     def completed(self, checkpoint: CompletedCheckpoint, record: CheckpointRecord) -> None:
         """Use the checkpoint for restores, or end with it; tasks are not notified of other savepoints."""
         if checkpoint.stops:
             self.ended_with = checkpoint.savepoint
             # Before sinks commit with it: a job that resumes must not restart from before their output.
-            self.completed_store.stopped_with(checkpoint.savepoint)
+            self._stores.checkpoints.stopped_with(checkpoint.savepoint)
         elif checkpoint.savepoint:
             self.since.append(checkpoint.savepoint)
         else:
@@ -296,7 +297,7 @@ class JobCheckpoints:
             # The state of a whole job, where workers are sent it.
             self._loaded = None
         if checkpoint.stops or not checkpoint.savepoint:
-            for source in self._sources.values():
+            for source in self._job.sources.values():
                 source.checkpoint_completed(checkpoint.checkpoint_id)
             self.notify(self._running(), checkpoint.checkpoint_id, True)
         # Replaced as a whole: other threads read it.
@@ -308,16 +309,16 @@ class JobCheckpoints:
             duration_ms=record.duration_ms or 0,
             size=record.size,
         )
-        self._events.checkpoint_ended(record)
-        job_name, duration_ms = self._executions.job_graph.job_name, record.duration_ms or 0
+        self._job.events.checkpoint_ended(record)
+        job_name, duration_ms = self._job.executions.job_graph.job_name, record.duration_ms or 0
         self._listener.checkpoint_completed(job_name, checkpoint.checkpoint_id, duration_ms, record.size)
 
     def restarting(self) -> None:
         """Restart tasks from before any savepoint that was taken since the last checkpoint."""
         self.coordinator.restarting()
         # Transactions that these savepoints count on are aborted by the restart.
-        if self.since and self._savepoints is not None:
-            self._savepoints.left_behind(self.since)
+        if self.since:
+            self._stores.savepoints.left_behind(self.since)
             self.since.clear()
 
     def aborted(self, checkpoint_id: int, cause: BaseException, failures: int) -> None:
@@ -327,31 +328,31 @@ class JobCheckpoints:
                 f"checkpoint {checkpoint_id} has failed: {describe(cause)}; the job continues without it:"
                 f" checkpoint-tolerated-failures is {self._tolerated}, and this is failure {failures} in a row"
             )
-            log(WARNING, "jobs", text, job=self._executions.job_graph.job_name)
+            log(WARNING, "jobs", text, job=self._job.executions.job_graph.job_name)
         self.figures = replace(self.figures, failed=self.figures.failed + 1)
         for record in self.coordinator.history:
             if record.checkpoint_id == checkpoint_id:
-                self._events.checkpoint_ended(record)
+                self._job.events.checkpoint_ended(record)
         self.notify(self._running(), checkpoint_id, False)
-        self._listener.checkpoint_failed(self._executions.job_graph.job_name, checkpoint_id, cause)
+        self._listener.checkpoint_failed(self._job.executions.job_graph.job_name, checkpoint_id, cause)
 
     def notify(self, attempt_ids: list[str], checkpoint_id: int, completed: bool) -> None:
         """Notify tasks that a checkpoint is complete, or was aborted."""
         kind = CheckpointCompleted if completed else CheckpointAborted
-        self._send(kind(self._job, self._epoch, attempt_ids, checkpoint_id))
+        self._job.send(kind(self._job.name, self._job.epoch, attempt_ids, checkpoint_id))
 
     def ended(self) -> None:
         """Release the state for restores: the job has ended."""
         self.coordinator.forget()
         self._restored = self._loaded = None
-        self.completed_store.ended()
+        self._stores.checkpoints.ended()
 
     def fail(self, cause: BaseException) -> None:
         """Fail the job."""
-        self._fail(cause)
+        self._job.fail_over(cause)
 
     def _running(self) -> list[str]:
-        return [v.current.attempt_id for v in self._executions.subtasks() if v.state is ExecutionState.RUNNING]
+        return [v.current.attempt_id for v in self._job.executions.subtasks() if v.state is ExecutionState.RUNNING]
 
 
 def _keeps_state(step: Step) -> bool:

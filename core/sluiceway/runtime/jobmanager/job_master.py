@@ -19,7 +19,7 @@ from sluiceway.monitoring.infos import RescaleInfo
 from sluiceway.runtime.failures.explanation import add_note, contained
 from sluiceway.runtime.jobmanager.cancellation_timeouts import CancellationTimeouts
 from sluiceway.runtime.jobmanager.checkpoint_coordinator import SavepointRequest
-from sluiceway.runtime.jobmanager.checkpoint_store import CompletedCheckpointStore
+from sluiceway.runtime.jobmanager.checkpoint_store import CheckpointStores
 from sluiceway.runtime.jobmanager.deployment_factory import TaskDeploymentFactory
 from sluiceway.runtime.jobmanager.failover import Failover
 from sluiceway.runtime.jobmanager.job_checkpoints import JobCheckpoints
@@ -63,7 +63,10 @@ class JobMaster(Handlers):
     """Master of one job. All calls in one thread, the job master's.
 
     Attributes:
+        name: name by which tasks address the job.
+        executions: attempts of its subtasks; anew for each parallelism.
         events: events of checkpoints and restarts.
+        checkpoints: its checkpoints and savepoints.
 
     Args:
         graph: the job.
@@ -71,9 +74,8 @@ class JobMaster(Handlers):
         host: the cluster or process on which it runs.
         listener: notified of state changes.
         seed: seed of random partitioners.
-        store: store of its checkpoints.
+        stores: stores of its checkpoints and savepoints.
         restored: snapshot to restore; None: the job starts empty.
-        savepoints: store of its savepoints; None: it takes none.
         job: its id; it makes the names of channels unique among jobs.
         epoch: epoch of this leader of the job; messages of tasks to another one are ignored.
     """
@@ -86,9 +88,8 @@ class JobMaster(Handlers):
         *,
         listener: LifecycleListener,
         seed: int,
-        store: CompletedCheckpointStore,
+        stores: CheckpointStores,
         restored: JobSnapshot | None = None,
-        savepoints: CompletedCheckpointStore | None = None,
         job: str = "",
         epoch: int = 0,
     ) -> None:
@@ -97,8 +98,8 @@ class JobMaster(Handlers):
         self.failure: BaseException | None = None
         self._settings = settings
         self._host = host
-        self._epoch = epoch
-        self._name = job or graph.job_name
+        self.epoch = epoch
+        self.name = job or graph.job_name
         late = host.task_late if host.kills_late_tasks else None
         self._cancelling = CancellationTimeouts(host.post, settings.cancellation_timeout_ms / 1000, late)
         self._clock = clock = host.clock
@@ -111,28 +112,14 @@ class JobMaster(Handlers):
         self._strategy = scheduling_strategy(settings.scheduler, self.executions)
         self._sources: dict[int, SourceCoordinator] = {}
         self._alignment = AlignmentCoordinator(
-            lambda attempt, mark: self.send(AnnounceWatermark(self._name, epoch, attempt, mark))
+            lambda attempt, mark: self.send(AnnounceWatermark(self.name, epoch, attempt, mark))
         )
         self._places: dict[tuple[int, int], str] = {}
         self._deployments = TaskDeploymentFactory(
-            settings, edge_names(graph), self._places, seed=seed, job=job, name=self._name, epoch=epoch
+            settings, edge_names(graph), self._places, seed=seed, job=job, name=self.name, epoch=epoch
         )
         self.checkpoints = JobCheckpoints(
-            self.executions,
-            settings,
-            self.send,
-            host.post,
-            job=self._name,
-            epoch=epoch,
-            clock=clock,
-            listener=listener,
-            sources=self._sources,
-            restored=restored,
-            store=store,
-            savepoints=savepoints,
-            seed=seed,
-            fail=self._fail_over,
-            events=self.events,
+            self, settings, host, stores, listener=listener, seed=seed, restored=restored
         )
         self._restoring: list[tuple[ExecutionVertex, ...]] = []
         self._waiting_for_slots: list[tuple[ExecutionVertex, ...]] = []
@@ -147,9 +134,14 @@ class JobMaster(Handlers):
             completed=lambda: self.checkpoints.completions,
             on_failure=self.events.failed,
             worker_of=lambda v: self._places.get((v.job_vertex.id, v.subtask), ""),
-            job=self._name,
+            job=self.name,
         )
-        self._rescaler = Rescaler(self, self._name, clock, host.post)
+        self._rescaler = Rescaler(self, self.name, clock, host.post)
+
+    @property
+    def sources(self) -> Mapping[int, SourceCoordinator]:
+        """Coordinators of the sources' enumerators, by id of the job vertex."""
+        return self._sources
 
     @property
     def failures(self) -> tuple[JobFailure, ...]:
@@ -219,7 +211,7 @@ class JobMaster(Handlers):
             # Behind the failure that has aborted it: whoever is told looks at once whether the job goes on.
             self._host.post(lambda: done(location, problem), 0.0)
 
-        name = file_name(self._name) or "job"
+        name = file_name(self.name) or "job"
         self.checkpoints.savepoint(SavepointRequest(place, name, stops, answer))
 
     def checkpoint(self, done: Callable[[int, BaseException | None], None]) -> None:
@@ -242,14 +234,14 @@ class JobMaster(Handlers):
 
     def _stop_source(self, vertex_id: int, attempt_id: str) -> None:
         if self._stopping and vertex_id in self._sources:
-            self.send(StopSource(self._name, self._epoch, attempt_id))
+            self.send(StopSource(self.name, self.epoch, attempt_id))
 
     def fail(self, cause: BaseException) -> None:
         """Fail the job, whatever its restart strategy."""
         if self.status is JobStatus.CREATED or self.status.running:
             self._fail(cause)
 
-    def _fail_over(self, cause: BaseException) -> None:
+    def fail_over(self, cause: BaseException) -> None:
         """Restart the whole job, if the restart strategy allows it."""
         if self.status.running and not self._failover.failed_everywhere(cause):
             self._fail(cause)
@@ -512,7 +504,7 @@ class JobMaster(Handlers):
         """Deploy attempts; note the workers that got theirs."""
         by_worker: dict[str, list[TaskDeployment]] = {}
         snapshot = self.checkpoints.snapshot() if vertices else None
-        path = self.checkpoints.completed_store.path
+        path = self.checkpoints.path
         for vertex in vertices:
             execution = vertex.current
             now = self._clock.now_ms()
@@ -526,7 +518,7 @@ class JobMaster(Handlers):
         for worker, some in by_worker.items():
             self._host.prepare_worker(worker)
             attempts = [deployment.attempt_id for deployment in some]
-            self._host.send(worker, DeployTasks(self._name, self._epoch, attempts, Payload(some)))
+            self._host.send(worker, DeployTasks(self.name, self.epoch, attempts, Payload(some)))
             sent.add(worker)
 
     # ---- sources --------------------------------------------------------------------------------------------
@@ -551,9 +543,9 @@ class JobMaster(Handlers):
             parallelism,
             self._clock,
             assign=lambda reader, splits: self.send(
-                AssignSplits(self._name, self._epoch, attempt(reader), Payload(list(splits)))
+                AssignSplits(self.name, self.epoch, attempt(reader), Payload(list(splits)))
             ),
-            no_more=lambda reader: self.send(NoMoreSplits(self._name, self._epoch, attempt(reader))),
+            no_more=lambda reader: self.send(NoMoreSplits(self.name, self.epoch, attempt(reader))),
             restored=restored,
             post=lambda action, after_s: self._host.post(lambda: self._guarded(vertex_id, action), after_s),
             search=lambda work, done: self._host.search(
@@ -615,7 +607,7 @@ class JobMaster(Handlers):
         # Closed before any change: from here on the enumerators of the old parallelism assign nothing.
         error = self._close_sources()
         if error is not None:
-            log(WARNING, "jobs", "an enumerator could not be closed", job=self._name, error=error)
+            log(WARNING, "jobs", "an enumerator could not be closed", job=self.name, error=error)
         self._sources.clear()
         self._broken_links.clear()
         self.slots.release_all()
@@ -639,7 +631,7 @@ class JobMaster(Handlers):
         self.executions = ExecutionGraph(graph, listener=self._state_changed, at_ms=now_ms, before=before)
         self._strategy = scheduling_strategy(self._settings.scheduler, self.executions)
         self._failover.use(self.executions)
-        self.checkpoints.use(self.executions)
+        self.checkpoints.resized()
         self._host.job_resized(graph)
 
     def begin_all(self) -> None:
@@ -727,7 +719,7 @@ class JobMaster(Handlers):
 
     def _send_cancel(self, attempt_id: str) -> None:
         """Cancel an attempt, within the limit."""
-        self.send(CancelTask(self._name, self._epoch, attempt_id))
+        self.send(CancelTask(self.name, self.epoch, attempt_id))
         execution = self.executions.execution(attempt_id)
         if execution is not None:
             name = f"{execution.vertex_name!r}, subtask {execution.subtask + 1}"
@@ -755,7 +747,7 @@ class JobMaster(Handlers):
 
     def _set_status(self, new: JobStatus) -> None:
         old, self.status = self.status, new
-        log(INFO, "jobs", f"is {new.value}, was {old.value}", job=self._name)
+        log(INFO, "jobs", f"is {new.value}, was {old.value}", job=self.name)
         if not new.running:
             self.checkpoints.coordinator.stop()
             self._rescaler.abandon(f"the job is {new.value}")
@@ -771,7 +763,7 @@ class JobMaster(Handlers):
     def _state_changed(self, execution: Execution, old: ExecutionState, new: ExecutionState) -> None:
         if new is not ExecutionState.FAILED:
             name = f"{execution.vertex_name!r}, subtask {execution.subtask + 1}, attempt {execution.attempt}"
-            log(DEBUG, "jobs", f"{name}, is {new.value}", job=self._name)
+            log(DEBUG, "jobs", f"{name}, is {new.value}", job=self.name)
         self.events.state_changed(execution, new)
         self._listener.task_state_changed(
             self.graph.job_name, execution.vertex_name, execution.subtask, old.value, new.value

@@ -33,8 +33,7 @@ from sluiceway.partitioner import Distribution
 from sluiceway.runtime.jobmanager.checkpoint_places import check_place
 from sluiceway.runtime.jobmanager.checkpoint_store import (
     CheckpointPlace,
-    SavepointCheckpointStore,
-    checkpoint_store_of,
+    checkpoint_stores_of,
     directory_of,
 )
 from sluiceway.runtime.jobmanager.job_description import checkpoint_infos, describe_job
@@ -398,25 +397,16 @@ class LocalJob(MasteredJob):
             background,
             on_dropped=self._task_dropped,
         )
-        store = checkpoint_store_of(place, self._graph, self._graph.job_name, clock, seed, background)
-        self._checkpoint_path = store.path
+        stores = checkpoint_stores_of(place, self.services, self._graph, self._graph.job_name, seed, background)
+        self._checkpoint_path = stores.checkpoints.path
         self._master = JobMaster(
             self._graph,
             self._settings,
             host,
             listener=self.services.listener,
             seed=seed,
+            stores=stores,
             restored=self._restored,
-            store=store,
-            savepoints=SavepointCheckpointStore(
-                self.services.checkpoint_storage,
-                self.services.state_backend,
-                self._graph,
-                self._graph.job_name,
-                clock,
-                background,
-                store,
-            ),
         )
         interval_ms = self._settings.metrics_interval_ms
         self._reporting = Reporting(self._reporters, self._worker, clock, interval_ms, self.metrics)

@@ -18,11 +18,12 @@ from sluiceway.config.settings import Settings
 from sluiceway.connector.lib.collect import Collected
 from sluiceway.engine import JobStatus
 from sluiceway.plugins import PluginManager
+from sluiceway.runtime.cluster.job_preparation import PreparedJob
 from sluiceway.runtime.cluster.job_run import JobRun
 from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
 from sluiceway.runtime.jobmanager.checkpoint_store import CheckpointPlace
 from sluiceway.runtime.local.engine import job_graph_of
-from sluiceway.runtime.loop.blocking_io import Inline
+from sluiceway.runtime.loop.blocking_io import Backgrounds, Inline
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.payload import Cause, Payload
 from sluiceway.runtime.messages.pickling import dump
@@ -90,28 +91,24 @@ def made_job(place: Path, restart: str = "fixed-delay:9:60s", one_region: bool =
     )
     resources.slots.offer("worker-1", 1)
     resources.slots.offer("worker-2", 1)
-    services = PluginManager().services()
+    services = PluginManager().services(clock)
     flow = sw.Pipeline("job", parallelism=2)
     for _ in range(pipelines):
         numbers = flow.from_collection(range(10))
         (numbers.rebalance() if one_region else numbers).map(lambda v: v).print()
     graph = job_graph_of(flow.graph(), services)
+    storage = TemporaryStorage(str(place / "checkpoints"))
+    settings = Settings(parallelism=2, restart=restart)
     run = JobRun(
-        "job",
+        PreparedJob("job", graph, settings, CheckpointPlace(storage, temporary=True, shared=False), None, None),
         1,
-        graph,
-        Settings(parallelism=2, restart=restart),
+        services,
+        resources,
         loop=loop,
-        clock=clock,
-        resources=resources,
+        backgrounds=Backgrounds(lambda: Inline(loop.soon)),
         late=lambda task: None,
-        listener=services.listener,
         on_slots_wanted=lambda: None,
-        background=Inline(loop.soon),
-        searches=Inline(loop.soon),
-        open_storage=services.checkpoint_storage,
-        open_backend=services.state_backend,
-        place=CheckpointPlace(TemporaryStorage(str(place / "checkpoints")), temporary=True, shared=False),
+        make_room=lambda run, lacking: None,
     )
     run.start()
     made = Job(run, clock, loop)

@@ -16,6 +16,7 @@ from sluiceway.config.settings import Settings
 from sluiceway.engine import JobStatus
 from sluiceway.plugins import PluginManager
 from sluiceway.runtime.cluster.job_manager import JobManager
+from sluiceway.runtime.cluster.job_preparation import PreparedJob
 from sluiceway.runtime.cluster.job_run import JobRun
 from sluiceway.runtime.cluster.resource_manager import ResourceManager
 from sluiceway.runtime.cluster.worker_job import Program
@@ -23,7 +24,7 @@ from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
 from sluiceway.runtime.cluster.worker_process import WorkerProcess
 from sluiceway.runtime.jobmanager.checkpoint_store import CheckpointPlace
 from sluiceway.runtime.local.engine import job_graph_of
-from sluiceway.runtime.loop.blocking_io import Inline
+from sluiceway.runtime.loop.blocking_io import Backgrounds, Inline
 from sluiceway.runtime.loop.poller import SelectorPoller
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 from sluiceway.runtime.messages.base import Message
@@ -179,26 +180,21 @@ def test_a_job_master_ignores_workers_of_an_earlier_leader_and_late_reports(tmp_
         heartbeat_timeout_s=50,
     )
     resources.slots.offer("worker-1", 1)
-    services = PluginManager().services()
+    services = PluginManager().services(clock)
     flow = sw.Pipeline("job")
     flow.from_collection([1]).print()
     graph = job_graph_of(flow.graph(), services)
+    place = CheckpointPlace(TemporaryStorage(str(tmp_path / "checkpoints")), temporary=True)
     run = JobRun(
-        "job",
+        PreparedJob("job", graph, Settings(), place, None, None),
         2,
-        graph,
-        Settings(),
+        services,
+        resources,
         loop=loop,
-        clock=clock,
-        resources=resources,
+        backgrounds=Backgrounds(lambda: Inline(loop.soon)),
         late=lambda task: None,
-        listener=services.listener,
         on_slots_wanted=lambda: None,
-        background=Inline(loop.soon),
-        searches=Inline(loop.soon),
-        open_storage=services.checkpoint_storage,
-        open_backend=services.state_backend,
-        place=CheckpointPlace(TemporaryStorage(str(tmp_path / "checkpoints")), temporary=True),
+        make_room=lambda run, lacking: None,
     )
     run.start()
     attempt = run.master.executions.subtask(graph.vertices[0].id, 0).current.attempt_id

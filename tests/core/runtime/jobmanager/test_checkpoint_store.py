@@ -30,15 +30,7 @@ class Stores:
         background = Inline(lambda action: action())
         directory = CheckpointDirectory(SERVICES.checkpoint_storage(str(place)), "run")
         self.checkpoints = StorageCheckpointStore(directory, graph, "job-1", clock, background)
-        self.savepoints = SavepointCheckpointStore(
-            SERVICES.checkpoint_storage,
-            SERVICES.state_backend,
-            graph,
-            "job-1",
-            clock,
-            background,
-            self.checkpoints,
-        )
+        self.savepoints = SavepointCheckpointStore(SERVICES, graph, "job-1", background, self.checkpoints)
 
     def write(self, name: str) -> None:
         path = self.place / name
