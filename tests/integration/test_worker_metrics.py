@@ -56,7 +56,7 @@ def test_a_reporter_that_cannot_work_is_told_of_before_a_worker_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLUICEWAY_METRICS_FILE", str(tmp_path / "absent" / "m.jsonl"))
-    monkeypatch.setattr("sluiceway.runtime.cluster.job_manager.start_worker", None)
+    monkeypatch.setattr("sluiceway.runtime.cluster.os_platform.start_worker", None)
     with pytest.raises(ConfigurationError, match="cannot write"):
         wordcount().run(workers=2, metrics=["jsonl"])
 

@@ -24,11 +24,11 @@ from sluiceway.runtime.cluster.cluster_directory import (
     place_of_directories,
     remove_dead,
 )
-from sluiceway.runtime.cluster.job_manager import STOP_S, JobManager, WorkerLogging
+from sluiceway.runtime.cluster.job_manager import STOP_S, JobManager
 from sluiceway.runtime.cluster.job_run import JobRun
 from sluiceway.runtime.cluster.os_platform import Platform
 from sluiceway.runtime.cluster.worker_host import HostedPlatform, WorkerHost
-from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle, start_worker
+from sluiceway.runtime.cluster.worker_settings import WorkerLogging, WorkerSettings
 from sluiceway.runtime.jobmanager.checkpoint_places import check_place
 from sluiceway.runtime.jobmanager.checkpoint_store import directory_of
 from sluiceway.runtime.jobmanager.job_description import describe_job
@@ -95,43 +95,35 @@ class ClusterJob(MasteredJob):
         remove_dead(place_of_directories())
         host = self._host
         if host is None:
-            return self._lead_on(Platform(), start_worker, workers)
+            return self._lead_on(Platform(), workers)
         try:
-            told = host.open()
-            return self._lead_on(HostedPlatform(told, host.listens_at), host.start, workers)
+            return self._lead_on(HostedPlatform(host, host.open()), workers)
         finally:
             host.close()
 
-    def _lead_on(
-        self, platform: Platform, start: Callable[[WorkerConfig], WorkerHandle], workers: int
-    ) -> JobResult:
+    def _lead_on(self, platform: Platform, workers: int) -> JobResult:
         directory = make_directory()
         with lock_directory(directory):
-            return self._lead_in(directory, workers, platform, start)
+            return self._lead_in(directory, platform, workers)
 
-    def _lead_in(
-        self,
-        directory: Path,
-        workers: int,
-        platform: Platform,
-        start: Callable[[WorkerConfig], WorkerHandle],
-    ) -> JobResult:
+    def _lead_in(self, directory: Path, platform: Platform, workers: int) -> JobResult:
+        settings = self._settings
+        logs = WorkerLogging("", settings.log_level or "warning", settings.log_format, told=self._host is not None)
         manager = self._manager = JobManager(
             directory,
             secrets.token_bytes(32),
             self.services,
-            transport=self._transport,
-            # Rounded up, so that the workers have enough in all.
-            slots_per_worker=-(-sum(slots_required(self._graph).values()) // workers),
-            max_workers=workers,
-            heartbeat_timeout_s=self._settings.heartbeat_timeout_ms / 1000,
-            network_buffers=self._settings.network_buffers,
-            start=start,
-            slots_grow=True,
-            platform=platform,
-            logs=WorkerLogging(
-                "", self._settings.log_level or "warning", self._settings.log_format, told=self._host is not None
+            WorkerSettings(
+                self._transport,
+                most=workers,
+                # Rounded up, so that the workers have enough in all.
+                slots=-(-sum(slots_required(self._graph).values()) // workers),
+                heartbeat_timeout_s=settings.heartbeat_timeout_ms / 1000,
+                slots_grow=True,
+                network_buffers=settings.network_buffers,
+                logs=logs,
             ),
+            platform=platform,
         )
         reporting = Reporting(
             self._reporters,

@@ -27,7 +27,7 @@ from sluiceway.runtime.cluster.cluster_config import ClusterConfig
 from sluiceway.runtime.cluster.cluster_directory import is_stood_by
 from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.cluster.job_infos import task_counts
-from sluiceway.runtime.cluster.job_manager import STOP_S, JobManager, WorkerLogging
+from sluiceway.runtime.cluster.job_manager import STOP_S, JobManager
 from sluiceway.runtime.cluster.job_preparation import EarlierRun, PreparedJob
 from sluiceway.runtime.cluster.job_records import JobManagerLostError, JobRecords
 from sluiceway.runtime.cluster.job_run import JobRun
@@ -36,6 +36,7 @@ from sluiceway.runtime.cluster.process_requests import ProcessRequests
 from sluiceway.runtime.cluster.request_answers import RescaleAnswer, checkpoint_answer, savepoint_refusal
 from sluiceway.runtime.cluster.search_path import SearchPath
 from sluiceway.runtime.cluster.standbys import Standbys
+from sluiceway.runtime.cluster.worker_settings import WorkerLogging, WorkerSettings
 from sluiceway.runtime.jobmanager.checkpoint_places import savepoint_place
 from sluiceway.runtime.jobmanager.checkpoint_store import directory_of
 from sluiceway.runtime.jobmanager.job_description import told_error
@@ -110,15 +111,17 @@ class Dispatcher(Handlers):
             Path(config.directory),
             bytes.fromhex(config.secret),
             self._services,
-            transport=config.transport,
-            slots_per_worker=config.slots,
-            max_workers=config.workers,
-            heartbeat_timeout_s=config.heartbeat_timeout_s,
-            idle_s=config.idle_s,
-            network_buffers=config.network_buffers,
+            WorkerSettings(
+                config.transport,
+                most=config.workers,
+                slots=config.slots,
+                heartbeat_timeout_s=config.heartbeat_timeout_s,
+                idle_s=config.idle_s,
+                network_buffers=config.network_buffers,
+                logs=WorkerLogging(config.logs, config.log_level),
+            ),
             on_client=self._message,
             on_client_gone=self._gone,
-            logs=WorkerLogging(config.logs, config.log_level),
             epoch=epoch,
             fence=self._records.fence(),
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -26,7 +25,8 @@ from sluiceway.runtime.cluster.process_queries import ProcessQueries
 from sluiceway.runtime.cluster.remote_logs import show_lines
 from sluiceway.runtime.cluster.resource_manager import ResourceManager, WorkerLostError
 from sluiceway.runtime.cluster.stuck_workers import StuckWorkers
-from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle, start_worker
+from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
+from sluiceway.runtime.cluster.worker_settings import WorkerSettings
 from sluiceway.runtime.jobmanager.checkpoint_store import CheckpointPlace
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.loop.blocking_io import CLOSE_S, Backgrounds
@@ -36,7 +36,7 @@ from sluiceway.runtime.messages.workers import Logged, Register, StopWorker
 from sluiceway.transport.accept_loop import AcceptLoop
 from sluiceway.util.file_names import file_name
 
-__all__ = ["STOP_S", "JobManager", "WorkerLogging"]
+__all__ = ["STOP_S", "JobManager"]
 
 STOP_S: Final = 5.0
 """Seconds that tasks have for ending when a cluster stops. Below the 10 s of container managers."""
@@ -54,24 +54,6 @@ _REJOIN_S: Final = 60.0
 """Seconds that workers wait for the next job manager after theirs is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerLogging:
-    """Logging configuration of workers.
-
-    Attributes:
-        directory: directory of their log files; empty: they log to standard error.
-        level: lowest level that is logged, unless a job sets its own.
-        style: format of lines on standard error, ``text`` or ``json``.
-        told: whether they are sent here and written to standard output and standard error of this process, as
-            those of workers on other machines do.
-    """
-
-    directory: str = ""
-    level: str = "warning"
-    style: str = "text"
-    told: bool = False
-
-
 class JobManager(Handlers):
     """Job manager: runs jobs on workers that it starts. From one thread, unless a method says otherwise.
 
@@ -87,19 +69,11 @@ class JobManager(Handlers):
         directory: the cluster's directory, which only its user may enter; removed at the end.
         secret: secret of the cluster.
         services: factories of the plugins.
-        transport: name of the transport between workers.
-        slots_per_worker: slots of each worker.
-        max_workers: largest number of workers at a time.
-        heartbeat_timeout_s: a worker without a heartbeat for longer is killed.
-        idle_s: a worker without tasks for longer is stopped; None: never.
-        network_buffers: network buffers of each worker.
-        start: starts a worker process.
-        platform: other services of the operating system.
+        workers: settings of the workers.
+        platform: services of the operating system, with the start of workers.
         on_client: called with messages of clients and standbys.
         on_client_gone: called with each of their connections that has closed.
-        logs: logging configuration of the workers.
         epoch: epoch of this job manager, higher than that of any earlier one of this cluster.
-        slots_grow: whether workers add slots for a rescale, as all of them serve one job.
         fence: no job is started while it knows of live workers; None: there are none.
     """
 
@@ -108,20 +82,12 @@ class JobManager(Handlers):
         directory: Path,
         secret: bytes,
         services: Services,
+        workers: WorkerSettings,
         *,
-        transport: str,
-        slots_per_worker: int,
-        max_workers: int,
-        heartbeat_timeout_s: float,
-        idle_s: float | None = None,
-        network_buffers: int = 512,
-        start: Callable[[WorkerConfig], WorkerHandle] = start_worker,
         platform: Platform | None = None,
         on_client: Callable[[Connection, Message], None] | None = None,
         on_client_gone: Callable[[Connection], None] | None = None,
-        logs: WorkerLogging | None = None,
         epoch: int = 1,
-        slots_grow: bool = False,
         fence: EpochFence | None = None,
     ) -> None:
         self._platform = platform or Platform()
@@ -132,15 +98,10 @@ class JobManager(Handlers):
         self._secret = secret
         self._services = services
         self._clock = services.clock
-        self._transport = transport
-        self._slots_per_worker = slots_per_worker
-        self._max_workers = max_workers
-        self._slots_grow = slots_grow
-        self._network_buffers = network_buffers
-        self._start_process = start
+        self._workers = workers
+        self._slots_per_worker = workers.slots
         self._on_client = on_client
         self._on_client_gone = on_client_gone
-        self._logs = logs or WorkerLogging()
         self.epoch = epoch
         # Numbers above those of an earlier job manager: its leftovers in the directory do not collide, and its
         # live workers keep their names when they register here.
@@ -149,7 +110,7 @@ class JobManager(Handlers):
         self._waiting: list[JobRun] = []
         self._spread: JobRun | None = None
         self._failed_starts = 0
-        self._beat_s = heartbeat_interval_s(heartbeat_timeout_s)
+        self._beat_s = heartbeat_interval_s(workers.heartbeat_timeout_s)
         self._stopping = False
         self._fence = fence
         self._fenced = fence is not None
@@ -161,8 +122,8 @@ class JobManager(Handlers):
             on_lost=self._lost,
             on_releasing=self._releasing,
             on_released=self._start_what_can,
-            heartbeat_timeout_s=heartbeat_timeout_s,
-            idle_s=idle_s,
+            heartbeat_timeout_s=workers.heartbeat_timeout_s,
+            idle_s=workers.idle_s,
             epoch=epoch,
         )
         self.processes = ProcessQueries(self.loop, self._clock, self.resources)
@@ -326,19 +287,19 @@ class JobManager(Handlers):
             NoResourceAvailableError: the slots cannot be provided while other jobs run.
         """
         pool = self.resources.slots
-        most = self._max_workers * self._slots_per_worker
+        most = self._workers.most * self._slots_per_worker
         # A waiting rescale keeps waiting for slots that other jobs have taken.
         others = 0 if run in self._waiting else pool.total - pool.available - run.master.slots.held
         # Slots that are lacking even if all workers run and all that other jobs do not have is given to this one.
         short = run.master.slots.held + lacking - (most - others)
-        if short > 0 and not self._slots_grow:
+        if short > 0 and not self._workers.slots_grow:
             taken = f", of which other jobs have taken {others}" if others else ""
             raise NoResourceAvailableError(
                 f"job {run.job!r} needs {run.master.slots.held + lacking} slots for that parallelism, and this "
-                f"cluster has {most} ({self._max_workers} workers with {self._slots_per_worker} each){taken}"
+                f"cluster has {most} ({self._workers.most} workers with {self._slots_per_worker} each){taken}"
             )
         if short > 0:
-            more = -(-short // self._max_workers)
+            more = -(-short // self._workers.most)
             self._slots_per_worker += more
             for worker in self.resources.names():
                 self.resources.extend(worker, more)
@@ -376,14 +337,14 @@ class JobManager(Handlers):
         # idle.
         if self._spread is not run:
             self._spread = run
-            wanted = max(wanted, min(needed, self._max_workers) - len(self.resources.slots.idle_workers()))
+            wanted = max(wanted, min(needed, self._workers.most) - len(self.resources.slots.idle_workers()))
         self._start_workers(wanted)
         return lacking <= 0 and not self.resources.starting
 
     def _start_workers(self, wanted: int) -> None:
         """Start workers up to ``wanted`` in all, within the limit; starting ones count."""
         coming = len(self.resources.starting)
-        room = self._max_workers - len(self.resources.names()) - coming
+        room = self._workers.most - len(self.resources.names()) - coming
         for _ in range(min(wanted - coming, room)):
             self._start_worker()
 
@@ -397,21 +358,21 @@ class JobManager(Handlers):
             directory=str(self._directory),
             secret=self._secret.hex(),
             slots=self._slots_per_worker,
-            transport=self._transport,
-            segments=self._network_buffers,
+            transport=self._workers.transport,
+            segments=self._workers.network_buffers,
             segment_bytes=_SEGMENT_BYTES,
             path=sys.path,
             beat_s=self._beat_s,
-            logs=self._logs.directory,
-            tells=self._logs.told,
-            log_level=self._logs.level,
-            log_format=self._logs.style,
+            logs=self._workers.logs.directory,
+            tells=self._workers.logs.told,
+            log_level=self._workers.logs.level,
+            log_format=self._workers.logs.style,
             epoch=self.epoch,
             lock="" if self._fence is None else str(self._fence.file(name)),
             rejoin_s=0.0 if self._fence is None else _REJOIN_S,
         )
         try:
-            process = self._start_process(config)
+            process = self._platform.start_worker(config)
         except OSError as error:  # lack of descriptors, memory or processes may pass
             why = WorkerLostError(f"worker {name!r} cannot be started: {error}", started=False, killed=True)
             log(WARNING, "workers", f"{why}; another one is tried in {_START_AGAIN_S:g} s")
@@ -486,11 +447,12 @@ class JobManager(Handlers):
     @handles(Logged)
     def _logged(self, message: Logged, connection: Connection) -> None:
         # Not in here: an error in writing to the terminal ends the job, not the connection.
-        self.loop.soon(lambda: show_lines(message.lines, self._logs.style))
+        self.loop.soon(lambda: show_lines(message.lines, self._workers.logs.style))
 
     @handles(Register)
     def _register(self, message: Register, connection: Connection) -> None:
-        if self._slots_grow and message.slots < self._slots_per_worker:  # started before the number of slots grew
+        # Some may have been started before the number of slots grew.
+        if self._workers.slots_grow and message.slots < self._slots_per_worker:
             message = structs_replace(message, slots=self._slots_per_worker)
         if message.slots != self._slots_per_worker and message.epoch == self.epoch:
             raise BrokenProtocolError(f"worker {message.worker!r:.80} offers {message.slots} slots")
@@ -505,7 +467,7 @@ class JobManager(Handlers):
 
     def _could_start(self, message: Register) -> bool:
         """Return whether a worker is configured as those that this job manager starts."""
-        return (message.slots, message.transport) == (self._slots_per_worker, self._transport)
+        return (message.slots, message.transport) == (self._slots_per_worker, self._workers.transport)
 
     def _closed(self, connection: Connection, why: ConnectionLostError | None) -> None:
         self._accepting.forget(connection)

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 from sluiceway.clock import Clock
 from sluiceway.runtime.cluster.cluster_directory import is_stood_by
+from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle, start_worker
 from sluiceway.runtime.loop.async_calls import EventLoop
 from sluiceway.runtime.loop.blocking_io import Background, HelperThread
 from sluiceway.runtime.loop.lazy_event_loop import LazyEventLoop
@@ -74,6 +75,10 @@ class Platform:
     def background(self, loop: TaskletLoop) -> Background:
         """Return the executor for blocking calls."""
         return HelperThread(loop.mail)
+
+    def start_worker(self, config: WorkerConfig) -> WorkerHandle:
+        """Start a worker process; see :func:`.start_worker`. Raises OSError if there can be none now."""
+        return start_worker(config)
 
     def listen(self, directory: Path) -> Listener:
         """Listen in a cluster's directory, at the path that its workers connect to."""

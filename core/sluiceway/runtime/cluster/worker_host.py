@@ -48,25 +48,29 @@ class WorkerHost(ABC):
 
 
 class HostedPlatform(Platform):
-    """Platform whose job manager listens on TCP.
+    """Platform whose job manager listens on TCP, and whose workers a host places.
 
     Peers are authenticated by the cluster's secret before any of their messages is read.
 
     Args:
-        host: name or address that peers connect to.
-        listens_at: address of the network interface to listen on; empty: ``host``.
+        host: the host, which is open.
+        address: name or address that peers connect to, as its :meth:`~WorkerHost.open` has returned it.
     """
 
     shares_files = False
 
-    def __init__(self, host: str, listens_at: str = "") -> None:
+    def __init__(self, host: WorkerHost, address: str) -> None:
         self._host = host
-        self._listens_at = listens_at or host
+        self._address = address
         self._port = 0
+
+    def start_worker(self, config: WorkerConfig) -> WorkerHandle:
+        """Request a worker of the host."""
+        return self._host.start(config)
 
     def listen(self, directory: Path) -> Listener:
         """Listen on a free port."""
-        family, place = _resolved(self._listens_at, 0)
+        family, place = _resolved(self._host.listens_at or self._address, 0)
         # Of `::`, every interface, those with IPv4 are a part.
         both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
         listener = socket.create_server(place[:2], family=family, backlog=_BACKLOG, dualstack_ipv6=both)
@@ -76,7 +80,7 @@ class HostedPlatform(Platform):
 
     def address(self, directory: Path, listener: Listener) -> str:
         """Return the address with host and port."""
-        return f"{_SCHEME}{self._host}:{self._port}"
+        return f"{_SCHEME}{self._address}:{self._port}"
 
 
 def connect(address: str) -> socket.socket:

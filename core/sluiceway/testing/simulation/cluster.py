@@ -19,6 +19,7 @@ from sluiceway.runtime.cluster.job_manager import JobManager
 from sluiceway.runtime.cluster.os_platform import Listener, Platform
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig, WorkerHandle
 from sluiceway.runtime.cluster.worker_process import WorkerProcess
+from sluiceway.runtime.cluster.worker_settings import WorkerSettings
 from sluiceway.runtime.loop.async_calls import EventLoop
 from sluiceway.runtime.loop.blocking_io import Background
 from sluiceway.runtime.loop.poller import Poller
@@ -92,16 +93,12 @@ class SimulatedCluster(LifecycleListener):
         self._pids = count(1001)
         self._due = sorted(faults, key=lambda fault: fault.step, reverse=True)
         self._checkpoints = TemporaryDirectory(prefix="simulated-sluiceway-")
-        self._platform = _Platform(self.node, self._checkpoints.name, shares_files)
+        self._platform = _ManagerPlatform(self, self._checkpoints.name, shares_files)
         self.manager = JobManager(
             _NOWHERE,
             _SECRET,
             SimulatedServices(self, self.node),
-            transport=_TRANSPORT,
-            slots_per_worker=slots,
-            max_workers=workers,
-            heartbeat_timeout_s=heartbeat_timeout_s,
-            start=self._start,
+            WorkerSettings(_TRANSPORT, most=workers, slots=slots, heartbeat_timeout_s=heartbeat_timeout_s),
             platform=self._platform,
         )
         world.before_step = self._before_step
@@ -117,6 +114,13 @@ class SimulatedCluster(LifecycleListener):
     def living(self) -> list[SimulatedProcess]:
         """Return the workers that have not ended."""
         return [process for process in self.workers.values() if process.node.alive]
+
+    def start_worker(self, config: WorkerConfig) -> WorkerHandle:
+        """Start a worker, which connects after a time."""
+        config = replace(config, segments=self.segments, segment_bytes=self.segment_bytes)
+        process = SimulatedProcess(self, config, next(self._pids))
+        self.workers[config.name] = process
+        return process
 
     def settle(self) -> None:
         """Stop all faults, and let messages in flight arrive."""
@@ -194,12 +198,6 @@ class SimulatedCluster(LifecycleListener):
 
     def _wait_for_hangs(self) -> None:
         self.world.run(lambda: not any(process.node.hung for process in self.living))
-
-    def _start(self, config: WorkerConfig) -> WorkerHandle:
-        config = replace(config, segments=self.segments, segment_bytes=self.segment_bytes)
-        process = SimulatedProcess(self, config, next(self._pids))
-        self.workers[config.name] = process
-        return process
 
     def _before_step(self, step: int) -> None:
         while self._due and self._due[-1].step <= step:
@@ -341,11 +339,8 @@ def _held(worker: WorkerProcess) -> list[str]:
 
 
 class _Platform(Platform):
-    def __init__(self, node: Node, checkpoints: str = "", shares_files: bool = True) -> None:
-        self.shares_files = shares_files
+    def __init__(self, node: Node) -> None:
         self._node = node
-        self._checkpoints = checkpoints
-        self.listener = SimulatedListener(node)
 
     def loop(self, clock: Clock) -> tuple[TaskletLoop, Poller]:
         return self._node.loop, self._node.poller
@@ -355,6 +350,18 @@ class _Platform(Platform):
 
     def background(self, loop: TaskletLoop) -> Background:
         return SimulatedBackground(self._node)
+
+
+class _ManagerPlatform(_Platform):
+    def __init__(self, cluster: SimulatedCluster, checkpoints: str, shares_files: bool) -> None:
+        super().__init__(cluster.node)
+        self.shares_files = shares_files
+        self._cluster = cluster
+        self._checkpoints = checkpoints
+        self.listener = SimulatedListener(cluster.node)
+
+    def start_worker(self, config: WorkerConfig) -> WorkerHandle:
+        return self._cluster.start_worker(config)
 
     def listen(self, directory: Path) -> Listener:
         return self.listener

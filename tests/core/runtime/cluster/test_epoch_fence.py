@@ -22,6 +22,7 @@ from sluiceway.runtime.cluster.resource_manager import ResourceManager
 from sluiceway.runtime.cluster.worker_job import Program
 from sluiceway.runtime.cluster.worker_launcher import WorkerConfig
 from sluiceway.runtime.cluster.worker_process import WorkerProcess
+from sluiceway.runtime.cluster.worker_settings import WorkerSettings
 from sluiceway.runtime.jobmanager.checkpoint_store import CheckpointPlace
 from sluiceway.runtime.local.engine import job_graph_of
 from sluiceway.runtime.loop.blocking_io import Backgrounds, Inline
@@ -105,10 +106,7 @@ def test_a_job_manager_takes_no_worker_that_was_started_for_another(tmp_path: Pa
         tmp_path,
         b"secret",
         PluginManager().services(),
-        transport="shm",
-        slots_per_worker=1,
-        max_workers=1,
-        heartbeat_timeout_s=50,
+        WorkerSettings("shm", most=1, slots=1, heartbeat_timeout_s=50),
         epoch=7,
     )
     asked: list[Message] = []

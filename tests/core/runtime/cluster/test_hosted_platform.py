@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from sluiceway.runtime.cluster.worker_host import HostedPlatform, connect, own_address
+from sluiceway.runtime.cluster.worker_host import HostedPlatform, WorkerHost, connect, own_address
 
 
 def has_ipv6() -> bool:
@@ -35,7 +36,7 @@ IPV6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
     ],
 )
 def test_peers_connect_by_the_family_of_the_host(tmp_path: Path, host: str, listens_at: str, own: str) -> None:
-    platform = HostedPlatform(host, listens_at)
+    platform = HostedPlatform(Mock(spec=WorkerHost, listens_at=listens_at), host)
     listener = platform.listen(tmp_path)
     try:
         address = platform.address(tmp_path, listener)

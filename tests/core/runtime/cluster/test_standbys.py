@@ -17,6 +17,7 @@ from sluiceway.runtime.cluster.job_manager import JobManager
 from sluiceway.runtime.cluster.os_platform import Platform
 from sluiceway.runtime.cluster.standby_supervisor import wait_until_elected
 from sluiceway.runtime.cluster.standbys import Standbys
+from sluiceway.runtime.cluster.worker_settings import WorkerSettings
 from sluiceway.runtime.loop.poller import SelectorPoller
 from sluiceway.runtime.loop.tasklet import TaskletLoop
 
@@ -106,10 +107,7 @@ def test_the_directory_of_a_cluster_stays_only_if_a_standby_is_to_lead(hands_ove
         directory,
         b"secret",
         PluginManager().services(),
-        transport="shm",
-        slots_per_worker=1,
-        max_workers=1,
-        heartbeat_timeout_s=50,
+        WorkerSettings("shm", most=1, slots=1, heartbeat_timeout_s=50),
     )
     held = stand_by(directory)
     try:

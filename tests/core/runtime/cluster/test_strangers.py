@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from patience import PATIENT_S
@@ -20,7 +21,8 @@ from sluiceway.config.settings import Settings
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.cluster.job_manager import JobManager
-from sluiceway.runtime.cluster.worker_host import HostedPlatform, connect
+from sluiceway.runtime.cluster.worker_host import HostedPlatform, WorkerHost, connect
+from sluiceway.runtime.cluster.worker_settings import WorkerSettings
 from sluiceway.runtime.local.engine import job_graph_of
 from sluiceway.runtime.messages.base import Message
 from sluiceway.runtime.messages.clients import AskStatus, Done
@@ -37,15 +39,12 @@ class Site:
         self.clock = Ahead()
         self.sockets: list[socket.socket] = []
         self.asked: list[Message] = []
-        platform = HostedPlatform("127.0.0.1")
+        platform = HostedPlatform(Mock(spec=WorkerHost, listens_at=""), "127.0.0.1")
         self.manager = JobManager(
             directory,
             SECRET,
             default_manager().services(self.clock),
-            transport="zmq",
-            slots_per_worker=1,
-            max_workers=1,
-            heartbeat_timeout_s=50.0,
+            WorkerSettings("zmq", most=1, slots=1, heartbeat_timeout_s=50.0),
             platform=platform,
             on_client=self._asked,
         )
