@@ -234,11 +234,6 @@ class SlotSharing:
             del self._holders[share]
             self._pool.free(self._slots.pop(share))
 
-    def slot_of(self, vertex_id: int, subtask: int) -> Slot | None:
-        """Return the slot of a subtask, or None."""
-        share = (self._job_graph.vertex(vertex_id).slot_sharing_group, subtask)
-        return self._slots[share] if vertex_id in self._holders.get(share, ()) else None
-
     def _purpose(self, new: list[tuple[str, int]]) -> str:
         groups: dict[str, int] = {}
         for group, _ in new:

@@ -128,7 +128,7 @@ class TestSharing:
         assert "job 'test' (slot-sharing group 'default': 4, 'io': 3) needs 7 more slots" in str(caught.value)
         assert "only 5 of 5 are free" in str(caught.value)
         assert pool.available == 5
-        assert sharing.slot_of(0, 0) is None
+        assert sharing.missing(everybody(job)) == 7
 
     def test_the_last_one_out_gives_the_slot_back(self, program: Any) -> None:
         job, pool = job_of(program), pool_of(a=7)
@@ -138,10 +138,10 @@ class TestSharing:
         sharing.release(source, 0)
         sharing.release(source, 0)  # harmless
         assert pool.available == 0
-        assert sharing.slot_of(source, 0) is None
-        assert sharing.slot_of(reduce, 0) is not None
+        assert sharing.missing([(source, 0)]) == 0, "it would join the other"
         sharing.release(reduce, 0)
         assert pool.available == 1
+        assert sharing.missing([(source, 0)]) == 1
 
     def test_a_second_slot_for_one_subtask(self, program: Any) -> None:
         job = job_of(program)
@@ -149,7 +149,7 @@ class TestSharing:
         sharing.allocate([(0, 1)])
         with pytest.raises(ValueError, match=r"source\(Numbers\) \[1\] has a slot already"):
             sharing.allocate([(0, 0), (0, 1)])
-        assert sharing.slot_of(0, 0) is None
+        assert sharing.missing([(0, 0)]) == 1
 
     def test_a_restarted_subtask_joins_the_slot_of_its_neighbours(self, program: Any) -> None:
         job, pool = job_of(program), pool_of(a=7)
@@ -172,20 +172,19 @@ class TestSharing:
     def test_nothing_is_lost_or_given_twice(self, new_program: Any, data: st.DataObject) -> None:
         job, pool = job_of(new_program()), pool_of(a=2, b=3)
         sharing = SlotSharing(job, pool)
-        held: set[tuple[int, int]] = set()
+        held: dict[tuple[int, int], Slot] = {}
         group = {v.id: v.slot_sharing_group for v in job.vertices}
         for who in data.draw(st.lists(st.sampled_from(everybody(job)), max_size=40)):
             if who in held:
                 sharing.release(*who)
-                held.discard(who)
+                del held[who]
             else:
                 try:
-                    sharing.allocate([who])
+                    held |= sharing.allocate([who])
                 except NoResourceAvailableError:
                     assert pool.available == 0
                     continue
-                held.add(who)
             shares = {(group[vertex], subtask) for vertex, subtask in held}
-            slots = {(group[v], i): sharing.slot_of(v, i) for v, i in held}
-            assert len(set(slots.values())) == len(shares)
+            assert len({(group[v], i, slot) for (v, i), slot in held.items()}) == len(shares)
+            assert len(set(held.values())) == len(shares)
             assert pool.available == 5 - len(shares)

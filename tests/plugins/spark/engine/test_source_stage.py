@@ -31,7 +31,7 @@ from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway_files import FilesSource
 from sluiceway_spark.structured.microbatch import reading
 from sluiceway_spark.structured.microbatch.control_files import sources_ended, stop_sources, write_due
-from sluiceway_spark.structured.microbatch.planning import SourcePlanning, sources_read
+from sluiceway_spark.structured.microbatch.planning import SourcePlanning
 from sluiceway_spark.structured.microbatch.reading import read_part
 from sluiceway_spark.structured.microbatch.source_spec import SourceStage
 from sluiceway_spark.structured.row_format import Row
@@ -306,15 +306,6 @@ def test_who_is_silent_for_too_long_is_idle(tmp_path: Path, queries: list[Query]
     assert query.due_ms is None
     write_due(query.storage, None)
     assert query.batch() is None
-
-
-def test_how_much_was_read_is_told(tmp_path: Path, queries: list[Query]) -> None:
-    query = Query(numbers(), tmp_path, parallelism=2)
-    queries.append(query)
-    query.batch()
-    (source,) = query.plan.sources
-    assert sources_read(query.storage, query.plan, "run", 1) == {source: 20}
-    assert sources_read(query.storage, query.plan, "run", 2) == {source: 0}
 
 
 def test_what_a_function_raises_crosses_spark(tmp_path: Path, queries: list[Query]) -> None:

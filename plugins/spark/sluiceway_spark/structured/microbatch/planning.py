@@ -4,30 +4,16 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from sluiceway.checkpoint_storage import CheckpointStorage
 from sluiceway.clock import SystemClock
 from sluiceway.runtime.microbatch.planner import BatchPlanner, PlanWhen
-from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway.steps import SourceStep
 from sluiceway_spark.structured.microbatch.control_files import note_ended, read_due, stops
 from sluiceway_spark.structured.microbatch.source_spec import SourcePart, SourceStage, batch_files
 
-__all__ = ["SourcePlanning", "sources_read"]
+__all__ = ["SourcePlanning"]
 
 _LOOK_S: Final = 0.05
 """So long a planner waits for its source before others are asked."""
-
-
-def sources_read(storage: CheckpointStorage, plan: SteppedPlan, run: str, batch: int) -> dict[int, int]:
-    """Return the number of records read in a batch by source vertex."""
-    return {
-        vertex: sum(
-            read.count
-            for reader in range(plan.graph.vertex(vertex).parallelism)
-            if (read := batch_files(storage, plan, vertex, run).read(batch, reader)) is not None
-        )
-        for vertex in plan.sources
-    }
 
 
 class SourcePlanning:
