@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from sluiceway.api.arguments import check_function, describe
@@ -12,7 +11,6 @@ from sluiceway.api.stream import DataStream
 from sluiceway.api.unknown_names import answer
 from sluiceway.errors import GraphError
 from sluiceway.functions import BroadcastProcessFunction, KeyedBroadcastProcessFunction
-from sluiceway.graph import InputRef
 from sluiceway.state import MapStateDescriptor
 from sluiceway.steps import BroadcastProcessStep
 
@@ -75,13 +73,8 @@ class BroadcastConnectedStream(Generic[T1, T2]):
         key = self._stream._key if isinstance(self._stream, KeyedStream) else None
         if (key is None) is isinstance(fn, KeyedBroadcastProcessFunction):
             self._wrong_kind(fn)
-        inputs = (
-            *self._stream._inputs,
-            *(replace(ref, port=1) for ref in self._broadcast._stream._inputs),
-        )
         step = BroadcastProcessStep(fn, key, descriptors=self._broadcast._descriptors)
-        t = self._stream._pipeline._add(step, inputs)
-        return DataStream(self._stream._pipeline, (InputRef(t),), "process()")
+        return self._stream._then_with(self._broadcast._stream, step, "process")
 
     def _wrong_kind(self, fn: object) -> NoReturn:
         name = type(fn).__name__

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
 from sluiceway.api.arguments import check_function
@@ -21,7 +20,6 @@ from sluiceway.functions import (
     KeyedProcessFunction,
     KeySelector,
 )
-from sluiceway.graph import InputRef
 from sluiceway.steps import CoFlatMapStep, CoMapStep, CoProcessStep, PerInput, Step
 
 __all__ = ["ConnectedStreams"]
@@ -122,9 +120,7 @@ class ConnectedStreams(Generic[T1, T2]):
         self, step: Callable[..., Step], word: str, fns: tuple[Any, ...], kinds: tuple[type, ...], arguments: int
     ) -> DataStream[Any]:
         fn = _function_of(word, fns, kinds, arguments)
-        inputs = (*self._first._inputs, *(replace(ref, port=1) for ref in self._second._inputs))
-        t = self._first._pipeline._add(step(fn, *(self._keys() or ())), inputs)
-        return DataStream(self._first._pipeline, (InputRef(t),), f"{word}()")
+        return self._first._then_with(self._second, step(fn, *(self._keys() or ())), word)
 
     def __repr__(self) -> str:
         return f"<ConnectedStreams of {self._first!r} and {self._second!r}>"

@@ -13,8 +13,7 @@ from sluiceway.api.stream import DataStream
 from sluiceway.api.unknown_names import answer
 from sluiceway.errors import ConfigurationError, GraphError
 from sluiceway.functions import FlatJoinFunction, JoinFunction, OutputTag, ProcessJoinFunction
-from sluiceway.graph import InputRef
-from sluiceway.steps import AsOfJoinStep, IntervalJoinStep, Step, key_type
+from sluiceway.steps import AsOfJoinStep, IntervalJoinStep, key_type
 from sluiceway.types import is_assignable, type_name
 from sluiceway.windows.durations import Duration, milliseconds, offset_milliseconds
 
@@ -159,7 +158,7 @@ class IntervalJoined(WantsApply, Generic[L, R]):
             left_late=self._left_late,
             right_late=self._right_late,
         )
-        return joined(self._left, self._right, step, "interval_join")
+        return self._left._then_with(self._right, step, "interval_join")
 
 
 @dataclass(frozen=True)
@@ -192,7 +191,7 @@ class AsOfJoin(WantsApply, Generic[L, R]):
             how=self._how,
             left_late=self._left_late,
         )
-        return joined(self._left, self._right, step, "asof_join")
+        return self._left._then_with(self._right, step, "asof_join")
 
 
 def interval_join(left: KeyedStream[L, Any], right: KeyedStream[R, Any]) -> IntervalJoin[L, R]:
@@ -213,12 +212,6 @@ def asof_join(
     where = f"asof_join(tolerance={tolerance!r}) at {caller_location()}"
     ms = None if tolerance is None else milliseconds(where, tolerance)
     return AsOfJoin(left, checked, ms, how)
-
-
-def joined(left: DataStream[Any], right: DataStream[Any], step: Step, word: str) -> DataStream[Any]:
-    """Add a step with two inputs and return its output."""
-    inputs = (*left._inputs, *(replace(ref, port=1) for ref in right._inputs))
-    return DataStream(left._pipeline, (InputRef(left._pipeline._add(step, inputs)),), f"{word}()")
 
 
 def _checked_right(word: str, left: KeyedStream[Any, Any], right: object) -> KeyedStream[Any, Any]:

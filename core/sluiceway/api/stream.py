@@ -49,6 +49,8 @@ from sluiceway.steps import (
 )
 from sluiceway.streamgraph import PartitionerSpec
 
+# Streams of other kinds are made here and lead back here, so their modules import this one. Those of windows and
+# joins take some ten milliseconds to import, which a program that has none need not wait for.
 if TYPE_CHECKING:
     from sluiceway.api.broadcast import BroadcastConnectedStream, BroadcastStream
     from sluiceway.api.connected import ConnectedStreams
@@ -579,6 +581,11 @@ class DataStream(StepSettings, Generic[T]):
     def _then(self, step: Step, made_by: str, name: str | None = None) -> DataStream[Any]:
         t = self._pipeline._add(step, self._inputs, name)
         return DataStream(self._pipeline, (InputRef(t),), f"{made_by}()")
+
+    def _then_with(self, second: DataStream[Any], step: Step, made_by: str) -> DataStream[Any]:
+        """Add a step that reads this stream and a second one."""
+        inputs = (*self._inputs, *(replace(ref, port=1) for ref in second._inputs))
+        return DataStream(self._pipeline, (InputRef(self._pipeline._add(step, inputs)),), f"{made_by}()")
 
     def _split(self, step: BranchStep) -> tuple[DataStream[Any], DataStream[Any]]:
         chosen = self._then(step, "branch")
