@@ -35,7 +35,7 @@ def answer(owner: object, name: str, *known: str) -> NoReturn:
     Args:
         owner: the object.
         name: of the attribute.
-        known: the tables of :mod:`sluiceway.util.name_hints` to ask; ``DataStream`` unless given.
+        known: the tables of :mod:`sluiceway.util.flink_names` to ask; ``DataStream`` unless given.
 
     Raises:
         AttributeError: with the name to use, where there is one.

@@ -11,7 +11,7 @@ import sluiceway as sw
 import sluiceway.functions
 import sluiceway.windows
 from sluiceway.metrics import MetricGroup
-from sluiceway.util.name_hints import ELSEWHERE
+from sluiceway.util.flink_names import ELSEWHERE
 
 # As in the reference of PyFlink 2 and in the packages pyflink.datastream and pyflink.common.
 CLASSES = """

@@ -22,7 +22,7 @@ from sluiceway.connector.lib import CollectionSource
 from sluiceway.elements import Columns
 from sluiceway.errors import FunctionContractError, GraphError
 from sluiceway.table import TableStream, agg, col, lit, when
-from sluiceway.util.name_hints import ELSEWHERE
+from sluiceway.util.flink_names import ELSEWHERE
 from sluiceway.windows import TumblingEventTimeWindows
 
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from sluiceway.util.name_hints import ELSEWHERE
+from sluiceway.util.flink_names import ELSEWHERE
 
 
 @pytest.mark.parametrize(
