@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -18,7 +18,6 @@ from sluiceway.graph.check.iterations import check_savepoint
 from sluiceway.metrics import CheckpointFigures
 from sluiceway.operators import OperatorSnapshot
 from sluiceway.runtime.failures.error_texts import describe
-from sluiceway.runtime.failures.explanation import add_note, contained
 from sluiceway.runtime.jobmanager.checkpoint_coordinator import (
     CheckpointCoordinator,
     CheckpointPolicy,
@@ -31,7 +30,7 @@ from sluiceway.runtime.jobmanager.checkpoint_coordinator import (
 from sluiceway.runtime.jobmanager.checkpoint_store import CheckpointStores
 from sluiceway.runtime.jobmanager.job_events import JobEvents
 from sluiceway.runtime.jobmanager.job_host import JobHost
-from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator
+from sluiceway.runtime.jobmanager.job_sources import JobSources
 from sluiceway.runtime.logging.engine_log import WARNING, log
 from sluiceway.runtime.messages.base import TaskMessage, TasksMessage
 from sluiceway.runtime.messages.tasks import CheckpointAborted, CheckpointCompleted, TriggerCheckpoint
@@ -48,17 +47,15 @@ class CheckpointingJob(Protocol):
         name: name by which tasks address the job.
         epoch: epoch of its job master.
         executions: attempts of its subtasks; anew for each parallelism.
+        sources: its sources.
         events: notified of checkpoints that have ended.
     """
 
     name: str
     epoch: int
     executions: ExecutionGraph
+    sources: JobSources
     events: JobEvents
-
-    @property
-    def sources(self) -> Mapping[int, SourceCoordinator]:
-        """Coordinators of the sources' enumerators, by id of the job vertex."""
 
     def send(self, message: TaskMessage | TasksMessage) -> None:
         """Send a message to its tasks."""
@@ -251,17 +248,7 @@ class JobCheckpoints:
 
     def enumerators(self, checkpoint_id: int) -> dict[str, Any]:
         """Return the snapshots of the enumerators: what they have not assigned."""
-        graph, snapshots = self._job.executions.job_graph, {}
-        for id_, source in self._job.sources.items():
-            try:
-                state = source.checkpoint(checkpoint_id)
-            except BaseException as raised:  # no enumerator may end the process, which runs other jobs, too
-                error = contained(raised, "an enumerator")
-                add_note(error, f"in the enumerator of source {graph.vertex(id_).head.name!r}")
-                raise error from error.__cause__
-            if state is not None:  # its first search has not ended
-                snapshots[graph.vertex(id_).uid] = state
-        return snapshots
+        return self._job.sources.checkpoint(checkpoint_id)
 
     def trigger(self, attempt_id: str, barrier: CheckpointBarrier) -> None:
         """Trigger a checkpoint in a task."""
@@ -297,8 +284,7 @@ class JobCheckpoints:
             # The state of a whole job, where workers are sent it.
             self._loaded = None
         if checkpoint.stops or not checkpoint.savepoint:
-            for source in self._job.sources.values():
-                source.checkpoint_completed(checkpoint.checkpoint_id)
+            self._job.sources.checkpoint_completed(checkpoint.checkpoint_id)
             self.notify(self._running(), checkpoint.checkpoint_id, True)
         # Replaced as a whole: other threads read it.
         known = self.figures

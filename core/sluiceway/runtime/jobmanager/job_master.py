@@ -25,8 +25,8 @@ from sluiceway.runtime.jobmanager.failover import Failover
 from sluiceway.runtime.jobmanager.job_checkpoints import JobCheckpoints
 from sluiceway.runtime.jobmanager.job_events import JobEvents
 from sluiceway.runtime.jobmanager.job_host import JobHost
+from sluiceway.runtime.jobmanager.job_sources import JobSources
 from sluiceway.runtime.jobmanager.rescaler import Rescaler
-from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator
 from sluiceway.runtime.jobmanager.watermark_alignment import AlignmentCoordinator
 from sluiceway.runtime.logging.engine_log import DEBUG, INFO, WARNING, log
 from sluiceway.runtime.messages.base import TaskMessage, TasksMessage
@@ -35,12 +35,10 @@ from sluiceway.runtime.messages.payload import Payload
 from sluiceway.runtime.messages.tasks import (
     AcknowledgeCheckpoint,
     AnnounceWatermark,
-    AssignSplits,
     CancelTask,
     DeclineCheckpoint,
     DeployTasks,
     Drained,
-    NoMoreSplits,
     ReportTask,
     ReportWatermark,
     RequestSplit,
@@ -49,7 +47,6 @@ from sluiceway.runtime.messages.tasks import (
 from sluiceway.runtime.task.deployment import TaskDeployment
 from sluiceway.runtime.task.snapshot import JobSnapshot, TaskSnapshot, edge_names
 from sluiceway.scheduler import SlotSharing, restart_strategy, scheduling_strategy
-from sluiceway.steps import SourceStep
 from sluiceway.transport.carrier import LinkLostError
 from sluiceway.util.file_names import file_name
 
@@ -66,6 +63,7 @@ class JobMaster(Handlers):
         name: name by which tasks address the job.
         executions: attempts of its subtasks; anew for each parallelism.
         events: events of checkpoints and restarts.
+        sources: its sources.
         checkpoints: its checkpoints and savepoints.
 
     Args:
@@ -110,7 +108,7 @@ class JobMaster(Handlers):
         self.events = JobEvents(graph, clock)
         self.executions = ExecutionGraph(graph, listener=self._state_changed, at_ms=clock.now_ms())
         self._strategy = scheduling_strategy(settings.scheduler, self.executions)
-        self._sources: dict[int, SourceCoordinator] = {}
+        self.sources = JobSources(self, host)
         self._alignment = AlignmentCoordinator(
             lambda attempt, mark: self.send(AnnounceWatermark(self.name, epoch, attempt, mark))
         )
@@ -137,11 +135,6 @@ class JobMaster(Handlers):
             job=self.name,
         )
         self._rescaler = Rescaler(self, self.name, clock, host.post)
-
-    @property
-    def sources(self) -> Mapping[int, SourceCoordinator]:
-        """Coordinators of the sources' enumerators, by id of the job vertex."""
-        return self._sources
 
     @property
     def failures(self) -> tuple[JobFailure, ...]:
@@ -175,13 +168,13 @@ class JobMaster(Handlers):
         if self.status is not JobStatus.CREATED:
             return
         # Enumerators before tasks: a reader may request a split as soon as it runs. After the first failure each
-        # `_guard` does nothing, as the job is no longer running.
+        # `guard` does nothing, as the job is no longer running.
         self._set_status(JobStatus.RUNNING)
-        for vertex_id, coordinator in self._make_sources(self._restored).items():
-            self._guarded(vertex_id, coordinator.start)
-        self._guard(self._allocate_all)
-        self._guard(lambda: self._deploy(self._strategy.next()))
-        self._guard(self.checkpoints.coordinator.start)
+        self.sources.create({} if self._restored is None else self._restored.enumerators)
+        self.sources.start()
+        self.guard(self._allocate_all)
+        self.guard(lambda: self._deploy(self._strategy.next()))
+        self.guard(self.checkpoints.coordinator.start)
 
     def cancel(self, within_s: float | None = None) -> None:
         """Cancel the job, or hurry a cancellation.
@@ -233,7 +226,7 @@ class JobMaster(Handlers):
         return self._rescaler.failed_to_wait(why) and not self._waiting_for_slots
 
     def _stop_source(self, vertex_id: int, attempt_id: str) -> None:
-        if self._stopping and vertex_id in self._sources:
+        if self._stopping and vertex_id in self.sources:
             self.send(StopSource(self.name, self.epoch, attempt_id))
 
     def fail(self, cause: BaseException) -> None:
@@ -270,7 +263,7 @@ class JobMaster(Handlers):
         assert execution is not None
         if state is ExecutionState.RUNNING:
             # The coordinator keeps splits until then: an attempt that has not come up could lose them.
-            self._reader_ready(execution.vertex_id, execution.subtask)
+            self.sources.reader_ready(execution.vertex_id, execution.subtask)
             self._stop_source(execution.vertex_id, attempt_id)
         vertex = self.executions.subtask(execution.vertex_id, execution.subtask)
         if state.ended and not self._rescaler.holds_slots:
@@ -293,7 +286,7 @@ class JobMaster(Handlers):
         self._rescaler.task_changed()
         # No strategy deploys a subtask because another one initializes.
         if self.status.running and state is not ExecutionState.INITIALIZING:
-            self._guard(lambda: self._deploy(self._strategy.next()))
+            self.guard(lambda: self._deploy(self._strategy.next()))
         self._check_end()
 
     def _defers_report(self, vertex: ExecutionVertex) -> bool:
@@ -379,16 +372,9 @@ class JobMaster(Handlers):
         for attempt_id in list(self._broken_links):
             self._report_broken_link(attempt_id)
 
-    def _reader_ready(self, vertex_id: int, subtask: int) -> None:
-        coordinator = self._sources.get(vertex_id)
-        if coordinator is not None:
-            self._guarded(vertex_id, lambda: coordinator.reader_ready(subtask))
-
     @handles(RequestSplit)
     def _split_requested(self, message: RequestSplit) -> None:
-        coordinator = self._sources.get(message.vertex)
-        if coordinator is not None and self.status.running:
-            self._guarded(message.vertex, lambda: coordinator.split_requested(message.subtask))
+        self.sources.split_requested(message.vertex, message.subtask)
 
     @handles(ReportWatermark)
     def _watermark_reported(self, message: ReportWatermark) -> None:
@@ -475,16 +461,14 @@ class JobMaster(Handlers):
         # All pending checkpoints end, also those that wait for no task of this region.
         self.checkpoints.restarting()
         for vertex in region:
-            coordinator = self._sources.get(vertex.job_vertex.id)
-            if coordinator is not None:
-                self._guarded(vertex.job_vertex.id, partial(coordinator.reader_failed, vertex.subtask))
+            self.sources.reader_failed(vertex.job_vertex.id, vertex.subtask)
         if self.failure is not None:  # an enumerator's: nobody would deploy an attempt, and all would wait for it
             self._check_end()
             return
         for vertex in region:
             vertex.restart(self._clock.now_ms())
         self._note_restarts()
-        self._guard(lambda: self._deploy(self._strategy.next()))
+        self.guard(lambda: self._deploy(self._strategy.next()))
 
     def _deploy(self, vertices: Sequence[ExecutionVertex]) -> None:
         sent: set[str] = set()
@@ -521,46 +505,8 @@ class JobMaster(Handlers):
             self._host.send(worker, DeployTasks(self.name, self.epoch, attempts, Payload(some)))
             sent.add(worker)
 
-    # ---- sources --------------------------------------------------------------------------------------------
-
-    def _make_sources(self, restored: JobSnapshot | None) -> dict[int, SourceCoordinator]:
-        """Create the coordinators of all sources, without starting them, by id of their vertex."""
-        for vertex in self.graph.vertices:
-            if isinstance(vertex.head.step, SourceStep):
-                state = None if restored is None else restored.enumerators.get(vertex.uid)
-                self._sources[vertex.id] = self._make_source(
-                    vertex.id, vertex.head.step, vertex.parallelism, state
-                )
-        return self._sources
-
-    def _make_source(self, vertex_id: int, step: SourceStep, parallelism: int, restored: Any) -> SourceCoordinator:
-        # Looked up for each message, as the attempt changes with each restart.
-        def attempt(reader: int) -> str:
-            return self.executions.subtask(vertex_id, reader).current.attempt_id
-
-        return SourceCoordinator(
-            step.source,
-            parallelism,
-            self._clock,
-            assign=lambda reader, splits: self.send(
-                AssignSplits(self.name, self.epoch, attempt(reader), Payload(list(splits)))
-            ),
-            no_more=lambda reader: self.send(NoMoreSplits(self.name, self.epoch, attempt(reader))),
-            restored=restored,
-            post=lambda action, after_s: self._host.post(lambda: self._guarded(vertex_id, action), after_s),
-            search=lambda work, done: self._host.search(
-                work, lambda result, error: self._guarded(vertex_id, lambda: done(result, error))
-            ),
-        )
-
-    def _guarded(self, vertex_id: int, action: Callable[[], None]) -> None:
-        """Run an enumerator's code; an exception fails the job, with a note that names the source."""
-        self._guard(action, self._enumerator_note(vertex_id))
-
-    def _enumerator_note(self, vertex_id: int) -> str:
-        return f"in the enumerator of source {self.graph.vertex(vertex_id).head.name!r}"
-
-    def _guard(self, action: Callable[[], None], note: str | None = None) -> None:
+    def guard(self, action: Callable[[], None], note: str | None = None) -> None:
+        """Run an action while the job runs; an exception fails the job, with the note."""
         if not self.status.running:
             return
         try:
@@ -573,10 +519,6 @@ class JobMaster(Handlers):
                 self._check_end()
             else:
                 self._fail(error)
-
-    def enumerator_snapshots(self) -> dict[str, Any]:
-        """Return by uid of a source the splits that its enumerator has not assigned."""
-        return {self.graph.vertex(id_).uid: c.snapshot() for id_, c in self._sources.items()}
 
     # ---- another parallelism, for the rescaler ----------------------------------------------------------------
 
@@ -599,25 +541,15 @@ class JobMaster(Handlers):
     def resize(self, graph: JobGraph) -> None:
         """Create the subtasks and enumerators anew from the last checkpoint, which :meth:`load` has read."""
         snapshot = self.checkpoints.snapshot()
-        restored = (
-            None
-            if snapshot is None
-            else msgspec.structs.replace(snapshot, enumerators=_copies(snapshot.enumerators))
-        )
         # Closed before any change: from here on the enumerators of the old parallelism assign nothing.
-        error = self._close_sources()
+        error = self.sources.close()
         if error is not None:
             log(WARNING, "jobs", "an enumerator could not be closed", job=self.name, error=error)
-        self._sources.clear()
         self._broken_links.clear()
         self.slots.release_all()
         self._use(graph, self.executions)
-        for vertex_id, coordinator in self._make_sources(restored).items():
-            try:
-                coordinator.start()
-            except BaseException as raised:
-                add_note(raised, self._enumerator_note(vertex_id))
-                raise
+        self.sources.create({} if snapshot is None else _copies(snapshot.enumerators))
+        self.sources.start_or_raise()
 
     def resize_ahead(self, graph: JobGraph) -> None:
         """Set the parallelism of a job that has not started."""
@@ -672,17 +604,6 @@ class JobMaster(Handlers):
         """Notify jobs that wait for slots."""
         self._host.slots_wanted()
 
-    def _close_sources(self) -> BaseException | None:
-        """Close all enumerators; return the first error."""
-        first = None
-        for vertex_id, coordinator in self._sources.items():
-            try:
-                coordinator.close()
-            except BaseException as error:
-                add_note(error, self._enumerator_note(vertex_id))
-                first = first or contained(error, "an enumerator")
-        return first
-
     # ---- end of the job -------------------------------------------------------------------------------------
 
     def _fail(self, cause: BaseException) -> None:
@@ -734,7 +655,7 @@ class JobMaster(Handlers):
         # last, since its answer may deploy them at once.
         if self.status.running and (self._restart_pending or self._broken_links or self._rescaler.all_ended()):
             return
-        error = self._close_sources()
+        error = self.sources.close()
         if error is not None and self.failure is None:
             self.failure = error
             self._failover.failed_otherwise(error)

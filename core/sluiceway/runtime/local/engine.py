@@ -441,7 +441,7 @@ class LocalJob(MasteredJob):
             )
         return JobSnapshot(
             operators=tuple(s for t in self.tasks for s in t.snapshot()),
-            enumerators=self._begun().enumerator_snapshots(),
+            enumerators=self._begun().sources.snapshot(),
         )
 
     def end(self) -> JobResult:
