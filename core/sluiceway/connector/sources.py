@@ -480,13 +480,14 @@ class Source(ABC, Generic[T_co]):
         return False
 
     def batch_completed(self, splits: Sequence[Any]) -> None:
-        """Handle the completion of a batch job without checkpoints, as :meth:`Reader.checkpoint_completed` does.
+        """Handle that splits have ended and all output of them is committed, for example by publishing their ends.
 
-        Called once, in the program, when all readers are closed and the output is committed, by an engine that
-        notifies them of no checkpoint, and only if :attr:`commits_positions`. May block for seconds.
+        Called where :meth:`Reader.checkpoint_completed` may not be, and only if :attr:`commits_positions`: behind
+        a batch job without checkpoints, once, in the program; and behind a micro-batch in which splits have ended,
+        at times twice, while other readers go on. May block for seconds.
 
         Args:
-            splits: all that were assigned, as the enumerator gave them; each was read to its end.
+            splits: each was read to its end; with the position where it was begun, or was then in a micro-batch.
         """
 
     @property

@@ -171,6 +171,17 @@ class BatchPlanner:
         self._check_received(states)
         return True
 
+    def finished(self, batch: int) -> list[Any]:
+        """Return the splits that were read to their end in a finished batch, as they were at its start.
+
+        Raises:
+            CheckpointError: files are missing, or cannot be read.
+        """
+        if batch == 0:
+            return []
+        left = {split.split_id for state in self._states(batch) if state is not None for split in state.splits}
+        return [split for work in self.work(batch) for split in work.splits if split.split_id not in left]
+
     def positions(self, batch: int) -> dict[str, Any]:
         """Return the splits at the start of a batch, by id, each as JSON-compatible fields or None."""
         return {split.split_id: said(split) for work in self.work(batch) for split in work.splits}

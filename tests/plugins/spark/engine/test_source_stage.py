@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import pickle
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,11 @@ from sluiceway.plugins import default_manager
 from sluiceway.runtime.messages.pickling import dump, load_error
 from sluiceway.runtime.microbatch.batch_limits import BatchLimits
 from sluiceway.runtime.stepped import SteppedPlan
+from sluiceway.util.overriding import override
 from sluiceway_files import FilesSource
 from sluiceway_spark.structured.microbatch import reading
 from sluiceway_spark.structured.microbatch.control_files import sources_ended, stop_sources, write_due
+from sluiceway_spark.structured.microbatch.last_positions import publish_last_positions
 from sluiceway_spark.structured.microbatch.planning import SourcePlanning
 from sluiceway_spark.structured.microbatch.reading import read_part
 from sluiceway_spark.structured.microbatch.source_spec import SourceStage
@@ -124,6 +127,40 @@ def test_batches_repeat_to_the_byte_and_nothing_is_lost(
     assert sources_ended(query.storage)
     ends = sum(isinstance(element, EndOfData) for element in got)
     assert ends == 2 * 32  # each reader tells each key group
+
+
+class Publishing(FilesSource[str]):
+    """Files whose readers hear nothing of batches, and whose ends are written into a file."""
+
+    ends: Path
+    commits_positions = True
+
+    @override
+    def batch_completed(self, splits: Sequence[Any]) -> None:
+        with self.ends.open("a") as file:
+            file.writelines(f"{Path(split.path).name}\n" for split in splits)
+
+
+def test_the_ends_of_splits_are_published_behind_their_last_batch(tmp_path: Path, queries: list[Query]) -> None:
+    ends = tmp_path / "ends"
+    for name, lines in (("short", 3), ("long", 25)):
+        (tmp_path / f"{name}.txt").write_text("line\n" * lines)
+    flow = sw.Pipeline("ends")
+    source = Publishing.text(f"{tmp_path}/*.txt")
+    source.ends = ends
+    flow.source(source).key_by(str).count().collect()
+    query = Query(flow, tmp_path / "run", parallelism=2)
+    queries.append(query)
+    query.batch()
+    query.batch()
+    assert ends.read_text() == "short.txt\n"  # the other reader goes on
+    while query.batch() is not None:
+        pass
+    assert ends.read_text() == "short.txt\nlong.txt\n"
+    ends.unlink()
+    end = json.dumps(query.offset)
+    publish_last_positions(query.storage, query.plan, {"sources": [{"endOffset": end}]})
+    assert ends.read_text() == "long.txt\n"  # Spark may not have asked for another batch
 
 
 def test_a_reader_whose_record_is_gone_does_not_begin_anew(tmp_path: Path, queries: list[Query]) -> None:

@@ -189,3 +189,14 @@ def test_the_last_micro_batch_of_a_run_that_is_stopped_is_committed(
         stopping.join()
     assert len(seen) == _RECORDS
     assert committed(kafka_topics, topic, f"{topic}-run") == [134, 133, 133]
+
+
+def test_micro_batches_that_reach_the_stop_of_a_source_commit_it(
+    kafka_topics: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming_query, "_COMMITTED_S", PATIENT_S)  # machines are slow at times
+    topic = filled(kafka_topics)
+    flow, seen = to_list(kafka_topics, topic, f"{topic}-stop", "latest")
+    flow.run(engine="spark", checkpoints=str(tmp_path))
+    assert len(seen) == _RECORDS
+    assert committed(kafka_topics, topic, f"{topic}-stop") == [134, 133, 133]

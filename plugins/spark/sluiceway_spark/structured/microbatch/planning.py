@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final
 
 from sluiceway.clock import SystemClock
@@ -10,10 +11,28 @@ from sluiceway.steps import SourceStep
 from sluiceway_spark.structured.microbatch.control_files import note_ended, read_due, stops
 from sluiceway_spark.structured.microbatch.source_spec import SourcePart, SourceStage, batch_files
 
-__all__ = ["SourcePlanning"]
+__all__ = ["SourcePlanning", "publish_ends"]
+
+_log: Final = logging.getLogger("sluiceway_spark")
 
 _LOOK_S: Final = 0.05
 """So long a planner waits for its source before others are asked."""
+
+
+def publish_ends(planner: BatchPlanner, batch: int) -> None:
+    """Notify a source that publishes positions of the splits that ended in a complete batch.
+
+    A reader that has ended hears of no later batch, nor does one that another process goes on with. Failures are
+    logged: nothing depends on what is published.
+    """
+    source = planner.source
+    if not source.commits_positions:
+        return
+    try:
+        if ended := planner.finished(batch):
+            source.batch_completed(ended)
+    except Exception:
+        _log.warning("ends of splits of %s were not published", source.name, exc_info=True)
 
 
 class SourcePlanning:
@@ -25,6 +44,7 @@ class SourcePlanning:
         self._wait_s = stage.limits.planning_s
         self._clock = SystemClock()
         self._is_first = True
+        self._published = 0
         self._planners: dict[int, BatchPlanner] = {}
         for vertex in self.plan.sources:
             head = self.plan.graph.vertex(vertex)
@@ -36,6 +56,10 @@ class SourcePlanning:
     def next(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return the offset after the next batch; the given one if there is no further batch."""
         batch = int(start["batch"])
+        if batch > self._published:  # Spark has committed it
+            for planner in self._planners.values():
+                publish_ends(planner, batch)
+            self._published = batch
         if all(planner.ended(batch) for planner in self._planners.values()):
             note_ended(self._storage, self._run, batch)
             return start
