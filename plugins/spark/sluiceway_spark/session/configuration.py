@@ -34,7 +34,11 @@ _LOOPBACK: Final = {
 }
 _MISMATCH: Final = re.compile(r"PYTHON_VERSION_MISMATCH\D*?different version[^\d]*(\d+(?:\.\d+)*)")
 _MISSING: Final = re.compile(r"No module named '?([\w.]+)'?")
-_ALWAYS: Final = {"spark.ui.showConsoleProgress": "false"}
+_ALWAYS: Final = {
+    "spark.ui.showConsoleProgress": "false",
+    # The default from Spark 4.3. In 4.0 it is 256m, whose buffers in two tasks fill a driver of 1 GB, which dies.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "64m",
+}
 
 
 def need_spark() -> None:

@@ -45,3 +45,7 @@ def test_what_the_user_has_set_stays(users: Any, tmp_path: Path) -> None:
     users.conf.set(CHANGELOG, "false")
     assert set_by(users, str(tmp_path)) == ("Own", "false")
     assert set_by(users, "hdfs://host/runs") == ("Own", "false")
+
+
+def test_arrow_batches_fit_into_the_memory_of_a_small_driver(spark: Any) -> None:
+    assert spark.conf.get("spark.sql.execution.arrow.maxBytesPerBatch") == "64m"
