@@ -22,6 +22,7 @@ from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster.connection import Connection
 from sluiceway.runtime.cluster.job_manager import JobManager
 from sluiceway.runtime.cluster.worker_host import HostedPlatform, WorkerHost, connect
+from sluiceway.runtime.cluster.worker_launcher import start_worker
 from sluiceway.runtime.cluster.worker_settings import WorkerSettings
 from sluiceway.runtime.local.engine import job_graph_of
 from sluiceway.runtime.messages.base import Message
@@ -39,7 +40,8 @@ class Site:
         self.clock = Ahead()
         self.sockets: list[socket.socket] = []
         self.asked: list[Message] = []
-        platform = HostedPlatform(Mock(spec=WorkerHost, listens_at=""), "127.0.0.1")
+        host = Mock(spec=WorkerHost, listens_at="", start=start_worker)
+        platform = HostedPlatform(host, "127.0.0.1")
         self.manager = JobManager(
             directory,
             SECRET,
