@@ -126,9 +126,7 @@ def stream(settings: Settings) -> Capabilities:
         for feature in (Feature.UNBOUNDED_SOURCES, Feature.CHECKPOINTS, Feature.BEGINNING_FROM):
             lacks[feature] = Unsupported(older, "install a later one, or run it with --hosted")
     otherwise = {
-        Feature.COMMITTED_POSITIONS: (
-            "Committed when the next micro-batch begins, and at the end; not those of splits that end then."
-        ),
+        Feature.COMMITTED_POSITIONS: "Committed when the next micro-batch begins, and at the end.",
         Feature.LISTENERS: "Functions in the chain of a source or a sink hear of none.",
         Feature.SKIPPING: "A limit counts anew in each micro-batch; sources cannot skip what cannot be decoded.",
         Feature.CHECKPOINTS: "Each micro-batch is one; checkpoint-interval is the time from one to the next.",
