@@ -141,7 +141,7 @@ def test_rows_of_tables_are_lines_wherever_they_go(capsys: Any) -> None:
 
 
 def test_commands_print_in_one_place() -> None:
-    """Where there is one more, text of any origin gets to the terminal as it is."""
+    # Where there is one more, text of any origin gets to the terminal as it is.
     own = {
         ("output.py", "click.echo("),
         ("__init__.py", "print("),
