@@ -19,6 +19,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sluiceway.columns.aggregation import aggregates as agg
+from sluiceway.columns.aggregation.accumulator import Arrays
+from sluiceway.columns.aggregation.row_positions import RowPositions
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.sums import AggregateOverflowError
 from sluiceway.columns.aggregation.values import Values
@@ -109,7 +111,8 @@ def fold(bound, kind, rows, cuts, start=0):
         at = np.array([positions.setdefault(key, len(positions)) for key, _ in part], np.int64)
         accumulator.resize(len(positions))
         column = Values(pa.array([value for _, value in part], kind))
-        accumulator.update(at, [column] * len(bound.columns), np.arange(start + low, start + high))
+        rows_at = RowPositions(at, len(positions))
+        accumulator.update(rows_at, [column] * len(bound.columns), np.arange(start + low, start + high))
         if len(part) % 2:
             count = len(positions)
             kept, accumulator = accumulator.state(count), bound.create()
@@ -231,7 +234,9 @@ def test_running_results_are_those_of_rows_one_by_one(case):
             at = positions.setdefault(key, len(positions))
             one_by_one.resize(len(positions))
             column = Values(pa.array([value], kind))
-            one_by_one.update(np.array([at]), [column] * len(bound.columns), np.array([row]))
+            one_by_one.update(
+                RowPositions(np.array([at]), len(positions)), [column] * len(bound.columns), np.array([row])
+            )
             expected.append(results(one_by_one, positions)[key])
     except AggregateOverflowError:
         with pytest.raises(AggregateOverflowError):
@@ -380,7 +385,7 @@ def test_a_custom_aggregate_cannot_change_what_others_read():
         accumulator.resize(1)
         for column in (values, values.take(np.array([0, 1]))):
             with pytest.raises(ValueError, match="read-only"):
-                accumulator.update(np.array([0, 0]), [column, column], np.array([0, 1]))
+                accumulator.update(RowPositions(np.array([0, 0]), 1), [column, column], np.array([0, 1]))
             assert column.numbers.tolist() == numbers.tolist()
 
 
@@ -454,7 +459,7 @@ def test_times_inside_of_other_types_keep_their_nanoseconds_and_years(aggregate,
     accumulator = aggregate.bind(pa.schema([("x", kind)]), "step 's'").create()
     accumulator.resize(2)
     for row in range(len(given)):
-        accumulator.update(np.array([0]), [Values(given.slice(row, 1))], np.array([row]))
+        accumulator.update(RowPositions(np.array([0]), 2), [Values(given.slice(row, 1))], np.array([row]))
     expected = pa.array([numbers[1 if aggregate.kind == "first" else 2], None], counts)
     assert accumulator.result(2).view(counts) == expected
     assert accumulator.state(2).field("value").view(counts) == expected
@@ -473,3 +478,26 @@ def test_quantiles_of_integers_that_no_float_has(kind, values):
 def test_quantiles_of_the_largest_floats_are_no_infinities(value):
     bound = agg.quantile("x", 0.5).bind(pa.schema([("x", pa.float64())]), "step 's'")
     assert results(*fold(bound, pa.float64(), [(0, value)], [])) == {0: pytest.approx(value, rel=0.0101)}
+
+
+@given(st.lists(st.lists(st.integers(0, 300), max_size=400), max_size=6), st.booleans())
+def test_marks_are_those_of_all_rows_so_far(batches, by_arrival):
+    """Positions in the order of their first rows, or of which some have none yet."""
+    arrays, expected, seen = Arrays(some=False), set(), {}
+    for batch in batches:
+        at = np.array([seen.setdefault(each, len(seen)) if by_arrival else each for each in batch], np.int64)
+        expected |= set(at.tolist())
+        size = max(len(seen), int(at.max(initial=-1)) + 1, arrays.size)
+        arrays.resize(size)
+        arrays.mark("some", RowPositions(at, size))
+        assert set(np.flatnonzero(arrays["some"]).tolist()) == expected
+
+
+def test_the_largest_of_some_rows_bounds_those_of_the_whole_column():
+    values = Values(pa.array([3, None, -70, 5]))
+    assert values.largest == 70
+    taken = values.take(np.array([0, 1]))
+    assert taken.largest == 70
+    assert taken.present.tolist() == [0]
+    assert Values(pa.array([1, 2])).present is None
+    assert Values(pa.array([], pa.int64())).largest == 0

@@ -216,6 +216,7 @@ def test_mistakes_are_found_where_they_are_made() -> None:
 def test_results_of_ranges_are_those_of_their_rows(kind: pa.DataType) -> None:
     """Without reading each range, to the last bit."""
     from sluiceway.columns.aggregation.ranges import of_ranges
+    from sluiceway.columns.aggregation.row_positions import RowPositions
     from sluiceway.columns.aggregation.values import Values
 
     dice = np.random.default_rng(7)
@@ -245,9 +246,8 @@ def test_results_of_ranges_are_those_of_their_rows(kind: pa.DataType) -> None:
         for low, high in zip(first.tolist(), end.tolist(), strict=True):
             accumulator = bound.create()
             accumulator.resize(1)
-            accumulator.update(
-                np.zeros(high - low, np.int64), [Values(column.slice(low, high - low))], np.arange(high - low)
-            )
+            rows = RowPositions(np.zeros(high - low, np.int64), 1)
+            accumulator.update(rows, [Values(column.slice(low, high - low))], np.arange(high - low))
             one_by_one.append(accumulator.result(1))
         assert repr(found.to_pylist()) == repr(pa.concat_arrays(one_by_one).to_pylist()), name
     assert compared >= 3

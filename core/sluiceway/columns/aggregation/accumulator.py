@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 import pyarrow as pa
 
+from sluiceway.columns.aggregation.row_positions import RowPositions
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.numpy_arrays import array_of, numpy_of
@@ -33,6 +34,7 @@ class Arrays:
 
     def __init__(self, **initial: Any) -> None:
         self._initial = {name: np.asarray(value) for name, value in initial.items()}
+        self._marked = 0
         self.size = 0
         self.all: dict[str, Any] = {name: np.empty(0, value.dtype) for name, value in self._initial.items()}
 
@@ -45,6 +47,25 @@ class Arrays:
         made.all = values
         made.size = len(next(iter(values.values())))
         return made
+
+    def mark(self, name: str, rows: RowPositions) -> None:
+        """Set elements of the only array of bool to True, in which none becomes False again.
+
+        After the first rows of each key all elements are True. To set them once more would cost as much as a sum.
+        """
+        at, marked = rows.at, self._marked
+        if not len(at) or int(at.max()) < marked:
+            return
+        marks = self.all[name]
+        if marked * 2 > rows.size:
+            marks[at[np.flatnonzero(at >= marked)]] = True
+        elif rows.are_many:
+            marks[: rows.size] |= rows.counts > 0
+        else:
+            marks[at] = True
+        # Up to the first one that is False: that of a position that no row has had yet.
+        rest = marks[marked:]
+        self._marked = marked + (len(rest) if rest.all() else int(rest.argmin()))
 
     def resize(self, size: int) -> None:
         """Have at least ``size`` elements."""
@@ -76,11 +97,11 @@ class Accumulator(ABC):
         """Have positions up to ``size``, the new ones empty."""
 
     @abstractmethod
-    def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
+    def update(self, rows: RowPositions, columns: Sequence[Values], arrivals: Any) -> None:
         """Add rows.
 
         Args:
-            at: position of each row.
+            rows: position of each row.
             columns: the aggregate's columns.
             arrivals: numbers of the rows, ascending, also from call to call; None where no aggregate takes them.
         """

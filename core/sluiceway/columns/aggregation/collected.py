@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from sluiceway.columns.aggregation.accumulator import Accumulator, struct_of
 from sluiceway.columns.aggregation.by_position import RowsByPosition
+from sluiceway.columns.aggregation.row_positions import RowPositions
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.numpy_arrays import array_of, numpy_of
 from sluiceway.util.overriding import override
@@ -53,12 +54,12 @@ class Collected(Accumulator):
         pass
 
     @override
-    def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
+    def update(self, rows: RowPositions, columns: Sequence[Values], arrivals: Any) -> None:
         values = columns[0]
         array = values.array
-        if values.valid is not None:
-            at, arrivals, array = at[values.valid], arrivals[values.valid], array.drop_null()
-        self._rows.append(at, arrivals, array)
+        if (present := values.present) is not None:
+            arrivals, array = arrivals[present], array.drop_null()
+        self._rows.append(rows.present(values).at, arrivals, array)
 
     @override
     def merge(self, at: Any, other: Collected) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.aggregation.accumulator import Arrays, PlainAccumulator
+from sluiceway.columns.aggregation.row_positions import RowPositions
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.exact import converts_exactly
 from sluiceway.errors import FunctionContractError
@@ -31,9 +32,9 @@ class Custom(PlainAccumulator):
         self.arrays = Arrays(**function.accumulators())
 
     @override
-    def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
+    def update(self, rows: RowPositions, columns: Sequence[Values], arrivals: Any) -> None:
         whole = [values.numbers if values.numbers is not None else values.objects for values in columns]
-        valid = np.ones(len(at), bool)
+        at, valid = rows.at, np.ones(len(rows.at), bool)
         for values in columns:
             if values.valid is not None:
                 valid &= values.valid

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from sluiceway.columns.aggregation.accumulator import Accumulator, Arrays, PlainAccumulator, after
+from sluiceway.columns.aggregation.row_positions import RowPositions, without_nulls
 from sluiceway.columns.aggregation.runs import Runs
-from sluiceway.columns.aggregation.values import Values, as_floats, where_valid, without_nulls
+from sluiceway.columns.aggregation.values import Values, as_floats, where_valid
 from sluiceway.columns.numpy_arrays import array_of
 from sluiceway.util.overriding import override
 
@@ -56,16 +57,19 @@ class Moments(PlainAccumulator):
         return True
 
     @override
-    def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
-        at, numbers = without_nulls(at, as_floats(columns[0]))
-        numbers = numbers.astype(np.float64, copy=False)
+    def update(self, rows: RowPositions, columns: Sequence[Values], arrivals: Any) -> None:
+        rows, numbers = without_nulls(rows, as_floats(columns[0]))
+        at, numbers = rows.at, numbers.astype(np.float64, copy=False)
         self._shift(at, numbers)
         shift, count = self.arrays["shift"], self.arrays["count"]
         with np.errstate(all="ignore"):
             apart = numbers - shift[at]
             np.add.at(self.arrays["sum"], at, apart)
             np.add.at(self.arrays["squares"], at, apart * apart)
-        np.add.at(count, at, 1)
+        if rows.are_many:
+            count[: rows.size] += rows.counts
+        else:
+            np.add.at(count, at, 1)
 
     @override
     def merge(self, at: Any, other: Moments) -> None:

@@ -13,8 +13,9 @@ from sluiceway.columns.aggregation.accumulator import Accumulator, Arrays, struc
 from sluiceway.columns.aggregation.by_position import RowsByPosition
 from sluiceway.columns.aggregation.collected import flat, lists_of
 from sluiceway.columns.aggregation.picked import one_zero, result_array
+from sluiceway.columns.aggregation.row_positions import RowPositions, without_nulls
 from sluiceway.columns.aggregation.runs import Runs
-from sluiceway.columns.aggregation.values import Values, as_floats, without_nulls
+from sluiceway.columns.aggregation.values import Values, as_floats
 from sluiceway.columns.keys.key_ids import KeyIds
 from sluiceway.columns.keys.word_table import WordTable
 from sluiceway.columns.numpy_arrays import array_of, numpy_of
@@ -64,7 +65,7 @@ class _Pairs(WordTable):
 
 def _valid_rows(at: Any, values: Values) -> tuple[Any, Any]:
     """Return positions and values, as an Arrow array, of the rows that are not null."""
-    return (at, values.array) if values.valid is None else (at[values.valid], values.array.drop_null())
+    return (at, values.array) if values.present is None else (at[values.present], values.array.drop_null())
 
 
 class Distinct(Accumulator):
@@ -84,8 +85,8 @@ class Distinct(Accumulator):
         self._counts.resize(size)
 
     @override
-    def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
-        self._add(*_valid_rows(at, columns[0]))
+    def update(self, rows: RowPositions, columns: Sequence[Values], arrivals: Any) -> None:
+        self._add(*_valid_rows(rows.at, columns[0]))
 
     def _add(self, at: Any, array: Any) -> Any:
         """Add values, and return the indices of the new ones."""
@@ -157,12 +158,9 @@ class Greatest(Accumulator):
         pass
 
     @override
-    def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
-        values = columns[0]
-        if values.valid is None:
-            self._add(at, values.numbers)
-        else:
-            self._add(at[values.valid], values.numbers[values.valid])
+    def update(self, rows: RowPositions, columns: Sequence[Values], arrivals: Any) -> None:
+        rows, numbers = without_nulls(rows, columns[0])
+        self._add(rows.at, numbers)
 
     def _add(self, at: Any, numbers: Any) -> None:
         self._rows.append(at, one_zero(numbers))  # which of two zeros is the greater one depends on the batches
@@ -245,10 +243,10 @@ class Sketch(Accumulator):
         pass
 
     @override
-    def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
+    def update(self, rows: RowPositions, columns: Sequence[Values], arrivals: Any) -> None:
         # numpy rounds integers above 2**53, which Arrow refuses to cast.
-        at, numbers = without_nulls(at, as_floats(columns[0]))
-        self._add(at, self._buckets(numbers.astype(np.float64)), 1)
+        rows, numbers = without_nulls(rows, as_floats(columns[0]))
+        self._add(rows.at, self._buckets(numbers.astype(np.float64)), 1)
 
     def _buckets(self, numbers: Any) -> Any:
         """Return the bucket of each number, in the order of the numbers, around ``_ZERO``."""

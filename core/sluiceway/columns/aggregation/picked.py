@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from sluiceway.columns.aggregation.accumulator import Accumulator, Arrays, after, some_so_far, struct_of
+from sluiceway.columns.aggregation.row_positions import RowPositions, without_nulls
 from sluiceway.columns.aggregation.runs import Runs
-from sluiceway.columns.aggregation.values import Values, where_valid, without_nulls
+from sluiceway.columns.aggregation.values import Values, where_valid
 from sluiceway.columns.keys.key_columns import counts_type, numbers_of
 from sluiceway.columns.numpy_arrays import array_of, numpy_of
 from sluiceway.util.overriding import override
@@ -131,17 +132,16 @@ class Extreme(_Typed):
         return bool(self._dtype.kind != "f")
 
     @override
-    def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
+    def update(self, rows: RowPositions, columns: Sequence[Values], arrivals: Any) -> None:
         values = columns[0]
         if self.is_object:
-            valid = values.valid
-            at, objects = (at, values.objects) if valid is None else (at[valid], values.objects[valid])
-            self._pick_objects(at, objects)
+            rows, present = rows.present(values), values.present
+            self._pick_objects(rows.at, values.objects if present is None else values.objects[present])
         else:
-            at, numbers = without_nulls(at, values)
+            rows, numbers = without_nulls(rows, values)
             with np.errstate(all="ignore"):
-                self._pick.at(self.arrays["value"], at, one_zero(numbers))
-        self.arrays["some"][at] = True
+                self._pick.at(self.arrays["value"], rows.at, one_zero(numbers))
+        self.arrays.mark("some", rows)
 
     def _pick_objects(self, at: Any, objects: Any) -> None:
         kept, greatest = self.arrays["value"], self._greatest
@@ -200,22 +200,22 @@ class Picked(_Typed):
         self._last = last
 
     @override
-    def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
-        values = columns[0]
-        rows = np.arange(len(at)) if values.valid is None else np.flatnonzero(values.valid)
+    def update(self, rows: RowPositions, columns: Sequence[Values], arrivals: Any) -> None:
+        values, at = columns[0], rows.at
+        some = np.arange(len(at)) if values.present is None else values.present
         if not self._last:
             # In reverse, so that the first of several rows is written last.
-            rows = rows[self.arrays["arrival"][at[rows]] < 0][::-1]
+            some = some[np.flatnonzero(self.arrays["arrival"][at[some]] < 0)][::-1]
         # Of several values for one position the last one stays.
-        at = at[rows]
-        self.arrays["arrival"][at] = arrivals[rows]
+        at = at[some]
+        self.arrays["arrival"][at] = arrivals[some]
         if self.is_object:
             # Only the values that stay become Python objects.
-            kept = self.arrays["arrival"][at] == arrivals[rows]
-            rows, at = rows[kept], at[kept]
-            self.arrays["value"][at] = values.take(rows).objects
+            kept = np.flatnonzero(self.arrays["arrival"][at] == arrivals[some])
+            some, at = some[kept], at[kept]
+            self.arrays["value"][at] = values.take(some).objects
         else:
-            self.arrays["value"][at] = values.numbers[rows]
+            self.arrays["value"][at] = values.numbers[some]
 
     @override
     def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from sluiceway.columns.aggregation.accumulator import Accumulator, Arrays
 from sluiceway.columns.aggregation.due_places import DuePlaces
 from sluiceway.columns.aggregation.layout import Layout, in_blocks
+from sluiceway.columns.aggregation.row_positions import RowPositions
 from sluiceway.columns.aggregation.session_rows import assign
 from sluiceway.columns.aggregation.slices import part_of
 from sluiceway.columns.aggregation.stored import open_stored
@@ -187,9 +188,10 @@ class Sessions:
             accumulator.resize(self._size)
 
     def _update(self, places: Any, columns: Mapping[str, Values], arrivals: Any) -> None:
+        rows = RowPositions(places, self._size)
         for name, accumulator in self._accumulators.items():
             read = self._layout.aggregates[name].columns
-            accumulator.update(places, [columns[column] for column in read], arrivals)
+            accumulator.update(rows, [columns[column] for column in read], arrivals)
 
     def _merge(self, targets: Any, sources: Any) -> None:
         arrival = self._all["arrival"]

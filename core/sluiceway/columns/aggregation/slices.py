@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from sluiceway.columns.aggregation.accumulator import Accumulator
 from sluiceway.columns.aggregation.layout import Layout, in_blocks
+from sluiceway.columns.aggregation.row_positions import RowPositions
 from sluiceway.columns.aggregation.runs import Runs
 from sluiceway.columns.aggregation.stored import Stored, latest
 from sluiceway.columns.aggregation.unwritten import Unwritten, grown
@@ -303,7 +304,7 @@ class AggregateSlice:
         found += [(chunk, self.blocks(chunk)) for chunk in sorted(whole)]
         return found
 
-    def update(self, ids: Any, columns: Mapping[str, Values], arrivals: Any) -> Any:
+    def update(self, ids: Any, columns: Mapping[str, Values], arrivals: Any) -> RowPositions:
         """Add rows, and return their positions.
 
         Args:
@@ -311,12 +312,12 @@ class AggregateSlice:
             columns: the columns of :attr:`Layout.columns`.
             arrivals: numbers of the rows, ascending, also from call to call.
         """
-        at = self.find(ids)
+        rows = RowPositions(self.find(ids), len(self))
         for name, accumulator in self.accumulators.items():
             accumulator.resize(len(self))
             names = self._layout.aggregates[name].columns
-            accumulator.update(at, [columns[column] for column in names], arrivals)
-        return at
+            accumulator.update(rows, [columns[column] for column in names], arrivals)
+        return rows
 
     def running(self, ids: Any, columns: Mapping[str, Values], arrivals: Any) -> dict[str, Any]:
         """Add rows, as :meth:`update` does, and return the results after each row by name."""

@@ -18,8 +18,9 @@ from sluiceway.columns.aggregation.accumulator import (
     some_so_far,
     struct_of,
 )
+from sluiceway.columns.aggregation.row_positions import RowPositions, without_nulls
 from sluiceway.columns.aggregation.runs import Runs
-from sluiceway.columns.aggregation.values import Values, where_valid, without_nulls
+from sluiceway.columns.aggregation.values import Values, where_valid
 from sluiceway.columns.keys.key_columns import decimal_halves
 from sluiceway.columns.numpy_arrays import array_of
 from sluiceway.errors import SluicewayError
@@ -28,9 +29,6 @@ from sluiceway.util.overriding import override
 __all__ = ["AggregateOverflowError", "Averaged", "Counted", "Summed", "decimals", "limbs_of"]
 
 _LIMB: Final = np.int64(0xFFFFFFFF)
-
-_FULL: Final = 2
-"""Positions for each row from which on rows are added one by one, not counted for all positions first."""
 
 
 class AggregateOverflowError(SluicewayError, OverflowError):
@@ -49,14 +47,13 @@ class Counted(PlainAccumulator):
         return True
 
     @override
-    def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
-        if columns and columns[0].valid is not None:
-            at = at[columns[0].valid]
+    def update(self, rows: RowPositions, columns: Sequence[Values], arrivals: Any) -> None:
+        rows = rows.present(columns[0]) if columns else rows
         counts = self.arrays["count"]
-        if len(at) * _FULL < len(counts):
-            np.add.at(counts, at, 1)
+        if rows.are_many:
+            counts[: rows.size] += rows.counts
         else:
-            counts += np.bincount(at, minlength=len(counts))
+            np.add.at(counts, rows.at, 1)
 
     @override
     def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
@@ -130,23 +127,22 @@ class Summed(PlainAccumulator):
         return not self._is_float
 
     @override
-    def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
+    def update(self, rows: RowPositions, columns: Sequence[Values], arrivals: Any) -> None:
         values = columns[0]
-        valid = values.valid
         if self._is_float:
-            at, numbers = without_nulls(at, values)
+            rows, numbers = without_nulls(rows, values)
             with np.errstate(all="ignore"):  # infinity and NaN are results as in IEEE 754
-                np.add.at(self.arrays["total"], at, numbers.astype(np.float64, copy=False))
+                np.add.at(self.arrays["total"], rows.at, numbers.astype(np.float64, copy=False))
         else:
             if not self._limbs and not self._fits(values):
                 self._widen()
             if self._limbs:
-                self._add_limbs(at, values)
-                at = at if valid is None else at[valid]
+                rows = rows.present(values)
+                self._add_limbs(rows.at, values)
             else:
-                at, numbers = without_nulls(at, values)
-                np.add.at(self.arrays["total"], at, numbers.astype(np.int64, copy=False))
-        self.arrays["some"][at] = True
+                rows, numbers = without_nulls(rows, values)
+                np.add.at(self.arrays["total"], rows.at, numbers.astype(np.int64, copy=False))
+        self.arrays.mark("some", rows)
 
     @override
     def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:
@@ -175,14 +171,7 @@ class Summed(PlainAccumulator):
 
     def _fits(self, values: Values) -> bool:
         # A bound for any position: as if all rows of a batch had one key and the largest size.
-        numbers = values.numbers
-        if not len(numbers):
-            return True
-        if numbers.dtype.itemsize < 8:
-            largest = 1 << 8 * numbers.dtype.itemsize
-        else:
-            largest = max(int(numbers.max()), -int(numbers.min()))
-        self._bound += largest * len(numbers)
+        self._bound += values.largest * len(values)
         return self._bound < 1 << 63
 
     def _widen(self) -> None:
@@ -196,13 +185,9 @@ class Summed(PlainAccumulator):
 
     def _add_limbs(self, at: Any, values: Values) -> None:
         self._settle(len(at))
-        valid = values.valid
+        present = values.present
         for number, limb in enumerate(limbs_of(values)):
-            array = self.arrays[f"limb{number}"]
-            if valid is None:
-                np.add.at(array, at, limb)
-            else:
-                np.add.at(array, at[valid], limb[valid])
+            np.add.at(self.arrays[f"limb{number}"], at, limb if present is None else limb[present])
 
     def _settle(self, rows: int) -> None:
         """Carry, before the parts could leave 64 bits."""
@@ -364,9 +349,9 @@ class Averaged(Accumulator):
         return self._sum.combines
 
     @override
-    def update(self, at: Any, columns: Sequence[Values], arrivals: Any) -> None:
-        self._sum.update(at, columns, arrivals)
-        self._count.update(at, columns, arrivals)
+    def update(self, rows: RowPositions, columns: Sequence[Values], arrivals: Any) -> None:
+        self._sum.update(rows, columns, arrivals)
+        self._count.update(rows, columns, arrivals)
 
     @override
     def running(self, runs: Runs, columns: Sequence[Values], arrivals: Any) -> Accumulator:

@@ -127,7 +127,7 @@ class ColumnCombiner(CombinerBase):
             of_all = len(self._keys) <= len(ids)
             held = AggregateSlice(self._layout, self._keys, tracked=False, of_all=of_all), np.zeros(0, np.int64)
         into, rows = held
-        added = np.bincount(into.update(ids, columns, None), minlength=len(into))
+        added = into.update(ids, columns, None).counts.copy()
         added[: len(rows)] += rows
         self._slices[start] = into, added
         self.records += len(ids)

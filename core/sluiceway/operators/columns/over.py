@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from sluiceway.columns.aggregation.aggregates import BoundAggregate
 from sluiceway.columns.aggregation.ranges import of_ranges
+from sluiceway.columns.aggregation.row_positions import RowPositions
 from sluiceway.columns.aggregation.values import Values
 from sluiceway.columns.kept.blocks import concatenated, plain_schema
 from sluiceway.columns.kept.due_rows import Due, DueRows
@@ -201,12 +202,12 @@ class ColumnOverOperator(KeptRowsOperator):
     ) -> list[Any]:
         names = {name for bound in bounds for name in bound.columns}
         taken = {name: columns[name].take(inside) for name in names}
-        arrivals = np.arange(len(inside))
+        rows, arrivals = RowPositions(at, count), np.arange(len(inside))
         results = []
         for bound in bounds:
             accumulator = bound.create()
             accumulator.resize(count)
-            accumulator.update(at, [taken[name] for name in bound.columns], arrivals)
+            accumulator.update(rows, [taken[name] for name in bound.columns], arrivals)
             results.append(accumulator.result(count))
         return results
 
