@@ -65,8 +65,10 @@ class DirectIndex:
         """
         signed = words.view(np.int64)
         low, high = int(signed.min()), int(signed.max()) + 1
-        if high - low > _most(len(words)):
+        most = _most(len(words))
+        if high - low > most:
             return None
+        low = _begin(low, high, most)
         made = cls(low, high - low)
         made._numbers[made._places(words)] = np.arange(len(words), dtype=np.int32)
         return made
@@ -95,6 +97,8 @@ class DirectIndex:
         return number_new(self._numbers, places, size)
 
     def _places(self, words: Any) -> Any:
+        if not self._low:
+            return words.view(np.int64)
         return (words - np.uint64(self._low & 0xFFFFFFFFFFFFFFFF)).view(np.int64)
 
     def _reaches(self, words: Any, size: int) -> bool:
@@ -104,6 +108,7 @@ class DirectIndex:
         most = _most(size)
         if high - low > most:
             return False
+        low = _begin(low, high, most)
         # Upwards by half as much again, as serial numbers grow: each element is copied a few times only.
         elements = min(most, (high - low) * 3 // 2)
         self._numbers = np.full(elements, -1, np.int32)
@@ -111,6 +116,11 @@ class DirectIndex:
         self._numbers[begin : begin + len(old)] = old
         self._low = low
         return True
+
+
+def _begin(low: int, high: int, most: int) -> int:
+    """Return the integer to begin with: 0 where there is room for it, so that integers are places themselves."""
+    return 0 if low >= 0 and high <= most else low
 
 
 def _most(integers: int) -> int:

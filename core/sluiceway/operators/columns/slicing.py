@@ -120,10 +120,11 @@ def rows_by_slice(stamps: Any, slicing: WindowSlices, span: tuple[int, int]) -> 
             for place, at in enumerate(found.tolist())
         ]
     if most - first < 2 * width:  # two slices, or one, as most batches have: no division
-        later = stamps - first >= width
+        second = first + width
+        later = stamps >= second if second <= _MOST else np.zeros(len(stamps), bool)
         return [
             (start, rows)
-            for start, rows in ((first, np.flatnonzero(~later)), (first + width, np.flatnonzero(later)))
+            for start, rows in ((first, np.flatnonzero(~later)), (second, np.flatnonzero(later)))
             if len(rows)
         ]
     numbers = (stamps - first) // width
