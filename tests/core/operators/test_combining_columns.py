@@ -201,8 +201,11 @@ def test_rows_of_many_batches_become_one_row_of_each_key_and_slice() -> None:
         assert combiner.add(batch_of([("a", 0, 1, 3), ("b", 0, 2, 4), ("a", 0, 3, 14)]), MIN_WATERMARK) is None
     assert len(combiner) == 3
     layout, found = layout_of(node.step, node.name), []
-    for consumer, batch in combiner.take():
-        partials = partials_of(batch.columns, layout)
+    taken = combiner.take()
+    # The partial results of all slices in one batch.
+    assert len(taken) == len({consumer for consumer, _ in taken})
+    for consumer, batch in taken:
+        partials = partials_of(batch, layout)
         assert partials is not None
         assert consumer in (0, 1)
         keys = partials.keys[0].to_pylist()

@@ -176,27 +176,28 @@ class ColumnWindowOperator(ColumnTimeOperator):
 
     def process(self, batch: Batch[Any]) -> None:
         """Add the rows, or what their producer has combined, and keep to the memory that there is for slices."""
-        partials = None if batch.columns is None else partials_of(batch.columns, self._layout)
+        partials = partials_of(batch, self._layout)
         if partials is None:
             super().process(batch)
         else:
-            self._merge(partials, batch)
+            self._merge(partials)
         if self._slices.shrink():
             self._forget_keys()
 
-    def _merge(self, partials: Partials, batch: Batch[Any]) -> None:
-        """Add partial results, which are of one slice."""
+    def _merge(self, partials: Partials) -> None:
+        """Add partial results, slice by slice."""
         self._arrived += int(partials.rows.sum())
-        ids, states, start = self._keys.find(partials.keys), partials.accumulators, 0
-        if self._step.assigner is not None:
-            assert batch.timestamps is not None
-            start = self._slicing.start_of(batch.timestamps[0])
-            kept, late = _parted(np.arange(len(ids)), self._limits_of(ids), self._slicing.last_end(start))
-            if len(late):
-                count_late(self, int(partials.rows[late].sum()))
-                ids, states = ids[kept], {name: each.take(array_of(kept)) for name, each in states.items()}
-        if len(ids):
-            self._slice_at(start).merge_states(ids, states)
+        every = self._keys.find(partials.keys)
+        for stamp, begin, end in partials.by_slice():
+            start, ids = self._slicing.start_of(stamp), every[begin:end]
+            states = {name: each.slice(begin, end - begin) for name, each in partials.accumulators.items()}
+            if self._step.assigner is not None:
+                kept, late = _parted(np.arange(len(ids)), self._limits_of(ids), self._slicing.last_end(start))
+                if len(late):
+                    count_late(self, int(partials.rows[begin:end][late].sum()))
+                    ids, states = ids[kept], {name: each.take(array_of(kept)) for name, each in states.items()}
+            if len(ids):
+                self._slice_at(start).merge_states(ids, states)
 
     # ---- late rows --------------------------------------------------------------------------------------------
 
