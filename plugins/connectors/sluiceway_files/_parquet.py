@@ -32,6 +32,9 @@ _ROWS_AT_ONCE = 1024
 _LARGE_RUN = 8 * 1024 * 1024
 """Bytes of row groups from which on opening the file once more costs little."""
 
+_SMALL_DICTIONARY = 1 << 16
+"""Bytes of a dictionary of texts, as stored, up to which it is read for each batch: Arrow copies it into each."""
+
 _BEHIND_FOOTER = 8
 """Bytes behind the footer of a file: its length, and a magic number."""
 
@@ -207,23 +210,57 @@ def _open(raw: Any, name: str) -> tuple[Any, bytes]:
     global _latest
     need_pyarrow()
     import pyarrow
-    import pyarrow.parquet as pq
 
     footer = _footer_of(raw)
     known, metadata = _latest
     if footer != known:
         metadata = None
     try:
-        # In ns, the default of INT96, times before 1677 and after 2262 become others without an error.
-        opened = pq.ParquetFile(
-            raw, metadata=metadata, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
-        )
+        opened = _opened(raw, metadata)
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
         raise RejectedRecordError(f"cannot read {name}: {error}") from error
     if footer and metadata is None:
         # Of hundreds of row groups it takes a millisecond or two to read, once for each of them.
         _latest = footer, opened.metadata
     return opened, footer
+
+
+def _opened(raw: Any, metadata: Any, *, dictionaries: Sequence[str] = ()) -> Any:
+    """Return a file as pyarrow opens it.
+
+    Args:
+        raw: the file.
+        metadata: what its footer says; None: it is read.
+        dictionaries: columns to read with a dictionary.
+    """
+    import pyarrow.parquet as pq
+
+    # In ns, the default of INT96, times before 1677 and after 2262 become others without an error.
+    return pq.ParquetFile(
+        raw,
+        metadata=metadata,
+        read_dictionary=list(dictionaries),
+        page_checksum_verification=True,
+        coerce_int96_timestamp_unit="us",
+    )
+
+
+def _texts_with_dictionary(opened: Any, groups: Iterable[int]) -> list[str]:
+    """Return the columns of texts that have a small dictionary in each of some row groups."""
+    import pyarrow
+
+    # A name with a dot may be that of a field inside of a struct, too.
+    texts = {f.name for f in opened.schema_arrow if f.type == pyarrow.string() and "." not in f.name}
+    for number in groups if texts else ():
+        group = opened.metadata.row_group(number)
+        for index in range(group.num_columns):
+            column = group.column(index)
+            if column.path_in_schema in texts and not (
+                column.has_dictionary_page
+                and column.data_page_offset - column.dictionary_page_offset <= _SMALL_DICTIONARY
+            ):
+                texts.discard(column.path_in_schema)
+    return sorted(texts)
 
 
 def _footer_of(raw: Any) -> bytes:
@@ -489,6 +526,15 @@ class _ColumnsReader(_ParquetReader):
         self._take(part.num_rows)
         return Batch.of_columns(part) if part.num_rows else Wait(until=0.0)
 
+    def _batches_of(self, opened: Any, groups: Iterable[int], columns: list[str] | None) -> Iterator[Any]:
+        groups = list(groups)
+        texts = _texts_with_dictionary(opened, groups)
+        if texts:
+            # Arrow takes texts out of a dictionary for a whole batch faster than while it reads.
+            opened = _opened(self._file.raw, opened.metadata, dictionaries=texts)
+        for batch in super()._batches_of(opened, groups, columns):
+            yield _with_texts(batch, texts)
+
     def _keep(self, batch: Any) -> None:
         import pyarrow
 
@@ -507,6 +553,17 @@ class _ColumnsReader(_ParquetReader):
         self._data = batch
         self._count, self._taken = batch.num_rows, 0
         self._take(0)
+
+
+def _with_texts(batch: Any, names: Sequence[str]) -> Any:
+    """Return rows with the texts of some columns, if they are there, instead of a dictionary."""
+    for name in names:
+        index = batch.schema.get_field_index(name)
+        if index >= 0:
+            field = batch.schema.field(index)
+            texts = batch.column(index).dictionary_decode()
+            batch = batch.set_column(index, field.with_type(texts.type), texts)
+    return batch
 
 
 def _check_types(found: Any, wanted: Any) -> None:

@@ -20,7 +20,7 @@ from sluiceway.errors import ConnectorError
 from sluiceway.table import agg, col
 from sluiceway.util.arrow_values import rows_as_dicts
 from sluiceway.windows import TumblingEventTimeWindows
-from sluiceway_files import FilesSink, FilesSource
+from sluiceway_files import FilesSink, FilesSource, _parquet
 
 ROWS = 20_000
 
@@ -341,3 +341,44 @@ def test_views_in_parquet_are_read_as_plain_texts(tmp_path: Path, parallelism: i
     records = flow.source(files).execute_and_collect(parallelism=parallelism)
     key = lambda row: row["raw"]  # noqa: E731 (short)
     assert sorted(records, key=key) == sorted((r for r in rows * 2 if r["user"] != "u2"), key=key)
+
+
+def test_texts_with_a_dictionary_in_the_file_are_read_as_texts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded: list[tuple[str, ...]] = []
+    reader = _parquet._with_texts
+
+    def seen(batch: Any, names: list[str]) -> Any:
+        decoded.append(tuple(names))
+        return reader(batch, names)
+
+    monkeypatch.setattr(_parquet, "_with_texts", seen)
+    numbers = range(2_000)
+    few = [None if n % 7 == 0 else f"u{n % 50}" for n in numbers]
+    table = pa.table(
+        {
+            "few": few,
+            "none": pa.nulls(len(few), pa.string()),
+            "many": [f"a text of its own {n}" * 8 for n in numbers],
+            "plain": few,
+            "a.b": few,
+            "a": [{"b": text} for text in few],
+            "coded": pa.array(few).dictionary_encode(),
+            "large": pa.array(few, pa.large_string()),
+            "n": list(numbers),
+        }
+    )
+    dictionaries: Any = ["few", "none", "many", "a.b", "a.b", "coded", "large"]
+    for name in "xy":
+        pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=700, use_dictionary=dictionaries)
+    monkeypatch.setattr(_parquet, "_SMALL_DICTIONARY", 1 << 12)
+    read = Pipeline().table(FilesSource.parquet(str(tmp_path))).to_arrow(parallelism=1)
+    assert read.schema.types == table.schema.types
+    assert read.to_pylist() == table.to_pylist() * 2
+    assert {name for names in decoded for name in names} == {"few", "none"}
+    some = FilesSource.parquet(str(tmp_path), columns=["n", "few"], filters=[("few", "==", "u3")])
+    wanted = [{"n": n, "few": text} for n, text in zip(numbers, few, strict=True) if text == "u3"] * 2
+    assert Pipeline().table(some).to_arrow(parallelism=1).to_pylist() == wanted
+    without = FilesSource.parquet(str(tmp_path), columns=["n"])
+    assert Pipeline().table(without).to_arrow(parallelism=1).to_pylist() == [{"n": n} for n in numbers] * 2
