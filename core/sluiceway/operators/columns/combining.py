@@ -139,11 +139,10 @@ class ColumnCombiner(CombinerBase):
     @override
     def take(self) -> list[tuple[int, Batch[Any]]]:
         shares: dict[int, list[Batch[Any]]] = {}
-        subtask_of_key = self._subtasks.take(self._keys.groups())
         for start, (held, rows) in self._slices.items():
             some = np.flatnonzero(rows)
             ids = held.positions.ids[some]
-            routes = subtask_of_key[ids]
+            routes = self._subtasks.take(self._keys.groups()[ids])
             for consumer in np.flatnonzero(np.bincount(routes)).tolist():
                 # Not with an array of bool, which takes four times as long where keys alternate.
                 chosen = np.flatnonzero(routes == consumer)
