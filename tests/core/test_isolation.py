@@ -411,6 +411,15 @@ def calls_a_part_under_the_name_of_its_own(value: Any) -> Any:
     return step(rest)
 
 
+def calls_a_part_set_with_its_own(value: Any) -> Any:
+    step, size = value.step, len
+    return step(size)
+
+
+def calls_a_method_of_a_base(value: Any) -> Any:
+    return super(type(value), value).to_row()
+
+
 def keeps_in_the_class(value: Any) -> Any:
     type(value).last = value
     return value
@@ -659,6 +668,7 @@ def test_functions_that_keep_nothing(function: Any) -> None:
         *(keeps_in_the_class, lambda v: getattr(v, "row")),  # noqa: B009
         *(calls_a_part, lambda v: v[0](v[1]), lambda v: v["step"](*v["values"]), lambda v: type(v)(v)),
         *(calls_a_part_with_its_own, calls_a_part_under_the_name_of_its_own),
+        *(calls_a_part_set_with_its_own, calls_a_method_of_a_base),
     ],
 )
 def test_functions_that_may_keep_something(function: Any) -> None:
@@ -706,6 +716,7 @@ def test_generators_that_change_nothing_between_two_results(function: Any) -> No
     [
         *(reuses_a_row, reuses_a_list, lambda line: reuses_a_row(line)),
         lambda line: (put({}, word) for word in line),
+        lambda line: (super(dict, row).update(n=1) or row for row in line),
         *(lambda lines: (line.append(1) or line for line in lines), lambda made: made, len, KEPT.append),
     ],
 )
@@ -743,6 +754,7 @@ def test_attributes_that_objects_of_a_class_may_share(cls: type, name: str, shar
 def test_the_attributes_that_a_function_reads() -> None:
     assert attributes_read(lambda v: [part.inner for part in v.parts] + v.split()) == {"inner", "parts"}
     assert attributes_read(Doubles().into_its_row) == {"row"}
+    assert attributes_read(lambda v: super(type(v), v).inner) == {"inner"}
     assert attributes_read(len) == attributes_read(lambda v: v["n"]) == frozenset()
 
 

@@ -38,6 +38,8 @@ _READS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME"})
 _REACHING: Final = frozenset({"globals", "locals", "vars", "getattr", "setattr", "eval", "exec", "__import__"})
 # From PUSH_NULL to the load of what is called: Python 3.13 has turned their order round.
 _TO_CALLED: Final = 1 if sys.version_info < (3, 13) else -1
+# Since Python 3.12, super(cls, value).name is one instruction.
+_ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_SUPER_ATTR")
 # Names that lead from an object to its class.
 _CLASS_OF: Final = frozenset({"type", "__class__"})
 
@@ -103,7 +105,7 @@ def changes_nothing(function: object) -> bool:
 def _is_method(instruction: Instruction) -> bool:
     """Return whether an instruction loads a method that is about to be called."""
     opname = instruction.opname
-    return opname == "LOAD_METHOD" or (opname == "LOAD_ATTR" and "NULL" in instruction.argrepr)
+    return opname == "LOAD_METHOD" or (opname in _ATTRIBUTES and "NULL" in instruction.argrepr)
 
 
 def keeps_nothing(function: object) -> bool:
@@ -141,7 +143,7 @@ def attributes_read(function: object) -> frozenset[str]:
         str(instruction.argval)
         for code in _codes_of(function, set())
         for instruction in get_instructions(code)
-        if instruction.opname == "LOAD_ATTR" and not _is_method(instruction)
+        if instruction.opname in _ATTRIBUTES and not _is_method(instruction)
     )
 
 
@@ -190,7 +192,7 @@ def _changes_something(code: CodeType) -> bool:
         if name.startswith(_CHANGES) or (name == "BINARY_OP" and instruction.argrepr.endswith("=")):
             return True
         # Also a method that is called by another name, or by map(): add = row.append.
-        is_known = name == "LOAD_ATTR" and instruction.argval in _KNOWN_METHODS
+        is_known = name in _ATTRIBUTES and instruction.argval in _KNOWN_METHODS
         if (is_known or _is_method(instruction)) and instruction.argval not in _READING_METHODS:
             return True
     return False
@@ -303,7 +305,8 @@ def _calls_its_own(instructions: Sequence[Instruction], index: int) -> bool:
     if called.opname != "LOAD_FAST":
         return False
     bound = [
-        before
+        # The second of two variables is set to what lies deeper on the stack.
+        before if called.argval == stored_by(stored)[0] else stored
         for before, stored in pairwise(instructions)
         if stored.opname.startswith("STORE_FAST") and called.argval in stored_by(stored)
     ]
