@@ -21,6 +21,7 @@ __all__ = [
     "classes_of",
     "conformity",
     "element_type",
+    "is_alias",
     "is_assignable",
     "is_known",
     "members",
@@ -28,7 +29,9 @@ __all__ = [
     "return_type",
     "scalars_of",
     "type_name",
+    "unaliased",
     "union_of",
+    "value_of_alias",
 ]
 
 _NONE: Final = type(None)
@@ -220,17 +223,45 @@ def _known(t: Any) -> Any:
 def _plain(t: Any) -> Any:
     """Without what says nothing about the values: Annotated, NewType, Final, an alias's name."""
     while True:
+        t = unaliased(t)
         origin = typing.get_origin(t)
         if origin is typing.Annotated:
             t = t.__origin__
         elif origin in (typing.Final, typing.ClassVar):
             t = typing.get_args(t)[0]
-        elif isinstance(t, typing.NewType):
-            t = t.__supertype__
-        elif type(t).__name__ == "TypeAliasType":
-            t = t.__value__
         else:
             return t
+
+
+def unaliased(t: Any) -> Any:
+    """Return the type that a NewType or an alias of a ``type`` statement names; of another, the type itself.
+
+    Any for an alias of what is not found, such as a name that is imported for type checkers alone.
+    """
+    while True:
+        generic = typing.get_origin(t)
+        if isinstance(t, typing.NewType):
+            t = t.__supertype__
+        elif is_alias(t):
+            t = value_of_alias(t)
+        elif is_alias(generic) and all(isinstance(p, TypeVar) for p in generic.__type_params__):
+            bindings = dict(zip(generic.__type_params__, typing.get_args(t), strict=False))
+            t = _substitute(value_of_alias(generic), bindings)
+        else:
+            return t
+
+
+def is_alias(t: Any) -> bool:
+    """Return whether a ``type`` statement made an object, or what ``typing_extensions`` has in its place."""
+    return type(t).__name__ == "TypeAliasType"
+
+
+def value_of_alias(alias: Any) -> Any:
+    """Return the type that an alias is a name of; Any if it names what is not found."""
+    try:
+        return alias.__value__
+    except Exception:  # evaluated only now
+        return Any
 
 
 def members(t: Any) -> tuple[Any, ...]:

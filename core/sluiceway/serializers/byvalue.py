@@ -17,6 +17,7 @@ import cloudpickle
 import msgspec
 
 from sluiceway.serializers.program_classes import SKELETONS, ProgramClass
+from sluiceway.serializers.type_parameters import reduced_type_parameter
 from sluiceway.util.trial_pickling import trial
 
 __all__ = ["ValuePickler", "classes_in", "dumps_by_value", "dumps_with_classes"]
@@ -49,7 +50,7 @@ _OF_TYPED_DICT: Final = (
 
 
 class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Pickler of cloudpickle that takes TypedDicts, structs and classes msgspec has looked at.
+    """Pickler of cloudpickle that takes TypedDicts, structs, type aliases and classes msgspec has looked at.
 
     Code keeps the names of its files, and a class inside another its qualified name.
     """
@@ -64,6 +65,8 @@ class ValuePickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _code_of_file, (obj.co_filename, make, arguments)
         if type(obj) is cached_property:
             return _cached_property, (obj.func, obj.attrname)  # has a lock before Python 3.12
+        if (parameter := reduced_type_parameter(obj)) is not None:
+            return parameter
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and _NOTES in obj.__dict__ and isinstance(reduced, tuple) and len(reduced) > 2:
             attributes = reduced[2][0]

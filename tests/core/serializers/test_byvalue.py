@@ -304,3 +304,55 @@ metre.count = 2
 RECORDS = [metre]
 """
     assert returned(script) == ["2 m True Registered"]
+
+
+def test_type_parameters_come_back() -> None:
+    """Annotations of functions and bases of classes refer to them."""
+    script = """
+from collections.abc import Callable
+from typing import Generic, ParamSpec, TypeVar, TypeVarTuple
+P, R, Ts = ParamSpec("P"), TypeVar("R"), TypeVarTuple("Ts")
+def logged(function: Callable[P, R]) -> Callable[P, R]:
+    def call(*args: P.args, **keywords: P.kwargs) -> R: return function(*args, **keywords)
+    return call
+@logged
+def doubled(number: int) -> int: return 2 * number
+class Row(Generic[*Ts]):
+    def __init__(self, *parts: *Ts): self.parts = parts
+    def __repr__(self): return f"Row{self.parts}"
+    def __reduce__(self): return Row, tuple(map(doubled, self.parts))
+class Step(Generic[P]):
+    def __init__(self, variables=""): self.variables = variables
+    def __repr__(self): return f"Step {self.variables}"
+    def __reduce__(self):
+        return Step, (f"{self.variables}{Step.__parameters__[0] is P} {Step[[int]].__args__} ",)
+RECORDS = [Row(1, 2), Step()]
+"""
+    assert returned(script) == ["Row(4, 8)", "Step True ((<class 'int'>,),) True ((<class 'int'>,),) "]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="type statements need Python 3.12")
+def test_type_aliases_come_back() -> None:
+    script = """
+from dataclasses import dataclass
+from typing import get_type_hints
+type Cents = int
+type Json = dict[str, Json] | list[Json] | Cents
+type Pair[T] = tuple[T, T]
+type Unknown = list[Missing]
+@dataclass
+class Order:
+    cents: Cents
+    pair: Pair[int]
+    json: Json
+    unknown: Unknown
+    shown: str = ""
+    def __repr__(self): return self.shown
+    def __reduce__(self):
+        cents, pair, json, unknown, shown = get_type_hints(Order).values()
+        told = [cents.__value__, pair.__origin__.__value__[str], json.__value__.__args__[1].__args__ == (Json,)]
+        return Order, (1, (2, 2), [3], [], f"{self.shown}{cents} {pair} {told} ")
+RECORDS = [Order(1, (2, 2), [3], [])]
+"""
+    shown = "Cents Pair[int] [<class 'int'>, tuple[str, str], True]"
+    assert returned(script) == [f"{shown} {shown} "]
