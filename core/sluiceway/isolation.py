@@ -31,6 +31,7 @@ from weakref import getweakrefcount, getweakrefs
 
 from sluiceway.elements import Columns
 from sluiceway.errors import FunctionContractError
+from sluiceway.types import unaliased
 
 __all__ = [
     "ATOMS",
@@ -234,6 +235,7 @@ def unchangeable_type(hint: Any) -> bool:
 def _says_unchangeable(hint: Any) -> bool:
     if hint is None:
         return False  # it is not known
+    hint = unaliased(hint)
     if hint in ATOMS:
         return True
     origin, parts = get_origin(hint), get_args(hint)

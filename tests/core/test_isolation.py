@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
-from typing import Any, ClassVar, Literal, NamedTuple, Optional
+from typing import Any, ClassVar, Literal, NamedTuple, NewType, Optional
 from uuid import UUID
 from weakref import WeakSet, WeakValueDictionary, ref
 
@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from typing_extensions import TypeAliasType
 
 from sluiceway.errors import FunctionContractError
 from sluiceway.isolation import (
@@ -348,6 +349,7 @@ def test_deep_nesting_is_no_obstacle_where_nothing_is_shared() -> None:
     [
         *(int, str, bytes, tuple[str, int], tuple[int, ...], Optional[int], int | None, Literal["a"]),  # noqa: UP045
         *(NamedNumbers, FrozenNumber, Colour, frozenset[str], UUID, tuple[()]),
+        *(NewType("Name", str), TypeAliasType("Name", str), tuple[TypeAliasType("Name", str), int]),
     ],
     ids=repr,
 )
@@ -372,6 +374,7 @@ def test_hints_that_promise(hint: Any) -> None:
         "x",
         3,
         int | list[int],
+        TypeAliasType("Names", list[str]),
     ],
 )
 def test_hints_that_do_not(hint: Any) -> None:

@@ -9,6 +9,7 @@ import enum
 import fractions
 import functools
 import operator
+import sys
 import typing
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typing_extensions import TypeAliasType
 
 from sluiceway.functions import (
     AggregateFunction,
@@ -50,6 +52,7 @@ from sluiceway.types import (
     parameter_type,
     return_type,
     type_name,
+    unaliased,
     union_of,
 )
 
@@ -705,3 +708,35 @@ class TestNames:
                 raise RuntimeError("no")
 
         assert type_name(Broken()) == "unknown"
+
+
+class TestAliases:
+    """A ``type`` statement makes the same since Python 3.12; typing_extensions has them for all versions."""
+
+    CENTS = TypeAliasType("CENTS", int)
+    PAIR = TypeAliasType("PAIR", tuple[U, T], type_params=(T, U))
+
+    def test_an_alias_is_what_it_names(self) -> None:
+        named: Any = self.PAIR[str, self.CENTS]
+        assert unaliased(named) == tuple[self.CENTS, str]
+        assert unaliased(unaliased(TypeAliasType("AGAIN", named))) == tuple[self.CENTS, str]
+        assert unaliased(NewType("Price", self.CENTS)) is int
+        assert unaliased(list[self.CENTS]) == list[self.CENTS]
+
+    def test_arguments_of_an_alias_are_compared(self) -> None:
+        named: Any = self.PAIR[str, self.CENTS]
+        assert type_name(named) == "tuple[int, str]"
+        assert is_assignable(named, tuple[int, str])
+        assert not is_assignable(named, tuple[str, int])
+        conforms = conformity(named)
+        assert conforms is not None
+        assert conforms((1, "a"))
+        assert not conforms(("a", 1))
+
+    @pytest.mark.skipif(sys.version_info < (3, 12), reason="type statements need Python 3.12")
+    def test_nothing_is_known_of_an_alias_of_a_name_that_is_not_found(self) -> None:
+        names: dict[str, Any] = {}
+        exec("type Unknown = list[Missing]", names)
+        assert not is_known(names["Unknown"])
+        assert members(names["Unknown"]) == ()
+        assert is_assignable(names["Unknown"], int)

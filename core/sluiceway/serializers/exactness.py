@@ -22,7 +22,7 @@ import msgspec
 
 from sluiceway.errors import SerializationError
 from sluiceway.serializers.models import is_pydantic, is_simple_model
-from sluiceway.types import type_name
+from sluiceway.types import type_name, unaliased
 
 __all__ = ["JSON_SCALARS", "Every", "every_exact", "is_plain_key"]
 
@@ -84,8 +84,8 @@ def _exactly(hint: Any, outer: tuple[Any, ...] = ()) -> _Check | None:
         return lambda values: all(map(_is_json_like, values))
     if hint is None:
         return frozenset({NoneType})
-    if isinstance(hint, typing.NewType):
-        return _exactly(hint.__supertype__, outer)
+    if (plain := unaliased(hint)) is not hint:
+        return None if hint in outer else _exactly(plain, (*outer, hint))
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return _annotated(args[0], args[1:], outer)

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 import msgspec
 
+from sluiceway.types import unaliased
+
 __all__ = ["has_models", "is_pydantic", "is_simple_model", "model_fields", "model_of"]
 
 _SET: Final = "__pydantic_fields_set__"
@@ -39,8 +41,8 @@ def has_models(hint: Any, seen: frozenset[Any] = frozenset()) -> bool:
         return True
     if "pydantic" not in sys.modules or hint in seen:
         return False
-    if isinstance(hint, typing.NewType):
-        return has_models(hint.__supertype__, seen)
+    if (plain := unaliased(hint)) is not hint:
+        return has_models(plain, seen | {hint})
     parts = [part for part in typing.get_args(hint) if part is not Ellipsis and not isinstance(part, list)]
     if not parts and isinstance(hint, type) and getattr(hint, "__module__", "") != "builtins":
         try:

@@ -33,6 +33,7 @@ from uuid import UUID
 import msgspec
 
 from sluiceway.serializers.models import is_pydantic
+from sluiceway.types import unaliased
 
 __all__ = ["RenamedFrom", "Schema", "describe", "shown", "without_names"]
 
@@ -79,8 +80,8 @@ def describe(hint: Any, classes: dict[tuple[str, str], type] | None = None) -> S
         return "any"
     if hint is None:
         return "null"
-    if isinstance(hint, typing.NewType):
-        return describe(hint.__supertype__, classes)
+    if (plain := unaliased(hint)) is not hint:
+        return describe(plain, classes)
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return describe(args[0], classes)

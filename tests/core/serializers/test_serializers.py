@@ -2,10 +2,11 @@
 
 import datetime as dt
 import enum
+import sys
 import threading
 import uuid
 from collections import Counter, OrderedDict, defaultdict, namedtuple
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, make_dataclass
 from decimal import Decimal
 from functools import cached_property
 from typing import Annotated, Any, Generic, Literal, NamedTuple, NewType, Optional, TypeVar
@@ -31,6 +32,7 @@ from sluiceway.serializers import (
     serializer_by_name,
     serializer_for,
 )
+from sluiceway.serializers.schemas import describe
 
 T = TypeVar("T")
 
@@ -673,3 +675,17 @@ def test_damage_is_described():
 def test_the_first_of_several_values_that_cannot_be_pickled_is_named() -> None:
     with pytest.raises(SerializationError, match="a value of type lock cannot be pickled"):
         PickleSerializer().dumps([1, threading.Lock(), lambda: 1])
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="type statements need Python 3.12")
+def test_a_type_alias_is_written_as_what_it_names() -> None:
+    names: dict[str, Any] = {}
+    exec("type Cents = int\ntype Pair[T] = tuple[T, Cents]\ntype Tree = list[Tree] | int", names)
+    named = make_dataclass("Bill", [("cents", names["Cents"]), ("pair", names["Pair"][str] | None)])
+    plain = make_dataclass("Bill", [("cents", int), ("pair", tuple[str, int] | None)])
+    assert describe(named) == describe(plain)
+    value = named(1, ("a", 2))
+    written = serializer_for(named).dumps(value)
+    assert serializer_for(named).loads(written) == value
+    assert serializer_for(plain).loads(written) == plain(1, ("a", 2))
+    assert serializer_for(names["Tree"]).name == "pickle"

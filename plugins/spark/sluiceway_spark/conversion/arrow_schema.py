@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from sluiceway.errors import ConfigurationError
+from sluiceway.types import unaliased
 
 __all__ = ["column_type", "fields_of", "for_spark", "schema_as_is", "schema_of"]
 
@@ -180,12 +181,9 @@ def _as_is(kind: Any, zone: str, where: str, path: str) -> Any:
 # ---- record types ----------------------------------------------------------------------------------------------
 
 
-def _columns_of(cls: Any, where: str, within: tuple[type, ...] = ()) -> list[tuple[str, Any]]:
+def _columns_of(cls: Any, where: str, within: tuple[Any, ...] = ()) -> list[tuple[str, Any]]:
     if cls in within:
-        raise ConfigurationError(
-            f"{where} holds values of its own type, to any depth, and so is no column: take a class without this "
-            "field, or give schema= a pyarrow.Schema"
-        )
+        raise _endless(where)
     within = (*within, cls)
     try:
         hints = typing.get_type_hints(cls, include_extras=True)
@@ -202,14 +200,25 @@ def _columns_of(cls: Any, where: str, within: tuple[type, ...] = ()) -> list[tup
     ]
 
 
+def _endless(where: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{where} holds values of its own type, to any depth, and so is no column: take a class without this "
+        "field, or give schema= a pyarrow.Schema"
+    )
+
+
 def column_type(hint: Any, where: str) -> Any:
     """Return Arrow's type for values of a type hint. Raises ConfigurationError."""
     return _of_hint(hint, where, ())
 
 
-def _of_hint(hint: Any, where: str, within: tuple[type, ...]) -> Any:
+def _of_hint(hint: Any, where: str, within: tuple[Any, ...]) -> Any:
     import pyarrow as pa
 
+    if (plain := unaliased(hint)) is not hint:
+        if hint in within:
+            raise _endless(where)
+        return _of_hint(plain, where, (*within, hint))
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         given = [extra for extra in arguments[1:] if isinstance(extra, pa.DataType)]
@@ -222,8 +231,6 @@ def _of_hint(hint: Any, where: str, within: tuple[type, ...]) -> Any:
             return _of_hint(rest[0], where, within)
     if origin is typing.Literal and len({type(value) for value in arguments}) == 1:
         return _of_hint(type(arguments[0]), where, within)
-    if isinstance(hint, typing.NewType):
-        return _of_hint(hint.__supertype__, where, within)
     simple = {
         bool: pa.bool_(),
         int: pa.int64(),

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from sluiceway.elements import Batch
 from sluiceway.errors import ConfigurationError, ConnectorError
+from sluiceway.types import unaliased
 from sluiceway_spark.conversion.arrow_schema import column_type, fields_of, schema_of
 from sluiceway_spark.conversion.records_to_arrow import Columns, column_of
 
@@ -186,11 +187,12 @@ def _times(stamps: list[int], kind: Any) -> Any:
 
 
 def _plain(kind: Any) -> Any:
-    """Return a type hint without its option of None."""
+    """Return a type hint without its option of None, and without the names of aliases."""
+    kind = unaliased(kind)
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         rest = [part for part in typing.get_args(kind) if part is not type(None)]
         if len(rest) == 1:
-            return rest[0]
+            return _plain(rest[0])
     return kind
 
 

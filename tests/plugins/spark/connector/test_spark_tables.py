@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pytest
+from typing_extensions import TypeAliasType
 
 from sluiceway.connector.lib.collection import CollectionSource
 from sluiceway.connector.lib.generator import GeneratorSource
@@ -74,6 +75,8 @@ class Went(NamedTuple):
         (list[int], {"value": pa.list_(pa.int64())}),
         (tuple[str, int], {"_1": pa.string(), "_2": pa.int64()}),
         (Pair, {"word": pa.string(), "count": pa.int64()}),
+        (TypeAliasType("Clicks", Pair | None), {"word": pa.string(), "count": pa.int64()}),
+        (list[TypeAliasType("Count", int)], {"value": pa.list_(pa.int64())}),
         (Half, {"word": pa.string(), "share": pa.float64()}),
         (
             Click,
