@@ -41,6 +41,8 @@ def test_savepoints_of_a_cluster_s_jobs(cluster: Any, place: Path) -> None:
         "submit", "slow.py", "-p", "2", "--checkpoint-interval", "50ms", "--checkpoints", "kept"
     ).stdout.strip()
     cluster.until(lambda: cluster.json("list")[0]["records_out"] > 100)
+    # Else the savepoint may be the first of all.
+    cluster.until(lambda: "completed" in [c["status"] for c in cluster.json("checkpoints", "history", job)])
 
     created = cluster("savepoint", "create", job)
     assert created.returncode == 0, created.stderr
