@@ -272,8 +272,12 @@ def _references_of_parts(value: object) -> int:
 
 def _references_while_read(values: list[Any]) -> int:
     for _ in values:
-        return _references(values)
+        return _references_below(values)
     return 0
+
+
+def _references_below(value: object) -> int:
+    return _references(value)
 
 
 def _calibrate() -> tuple[int, int, int]:
@@ -282,7 +286,8 @@ def _calibrate() -> tuple[int, int, int]:
 
 
 # How many references are counted where there is no other: of an argument, of a part, of a list in a loop over it.
-# Measured, since versions of Python differ in what a call itself adds.
+# Measured at the depth at which they are needed, since versions of Python differ in what each call adds: from 3.14
+# on, most calls add nothing.
 _ALONE, _ALONE_IN_PARENT, _ALONE_WHILE_READ = _calibrate()
 
 
@@ -398,22 +403,7 @@ def copied(value: Any) -> Any:
         ) from error
 
 
-def _counts_are_exact() -> bool:
-    """Try it: a version of Python may count otherwise."""
-    if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
-        return False
-    alone: list[object] = [[]]
-    shared: list[object] = [[]]
-    others = [shared]
-    part: list[object] = []
-    of_others: list[object] = [part]
-    others.append(part)
-    found = [isolated(alone) is alone, isolated(shared) is shared, isolated(of_others) is of_others]
-    return found == [True, False, False]
-
-
 _COUNTED = True
-_COUNTED = _counts_are_exact()
 
 
 # ---- records of a batch --------------------------------------------------------------------------------------
@@ -520,9 +510,30 @@ def isolated_list(returned: Iterable[Any]) -> list[Any]:
 
 def _holders(returned: Iterable[Any]) -> int:
     """Return in how many places an iterable holds each of its records; a list counts if it is nobody else's."""
-    return 1 if type(returned) is list and _references(returned) <= _ALONE_WHILE_READ + 1 else 0
+    return 1 if type(returned) is list and _references(returned) <= _ALONE_WHILE_READ else 0
 
 
 def holders_in(returned: Iterable[Any]) -> int:
     """Return the same as an argument for :func:`isolated`, before a loop over ``returned``, a local variable."""
     return 1 if type(returned) is list and sys.getrefcount(returned) <= _ALONE else 0
+
+
+def _counts_are_exact() -> bool:
+    """Try it: a version of Python may count otherwise."""
+    if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return False
+    alone: list[object] = [[]]
+    shared: list[object] = [[]]
+    others = [shared]
+    part: list[object] = []
+    of_others: list[object] = [part]
+    others.append(part)
+    found = [isolated(alone) is alone, isolated(shared) is shared, isolated(of_others) is of_others]
+    out: list[object] = []
+    extend_isolated(out, alone)
+    extend_isolated(out, shared)
+    found += [out[0] is alone[0], out[1] is shared[0]]
+    return found == [True, False, False, True, False]
+
+
+_COUNTED = _counts_are_exact()

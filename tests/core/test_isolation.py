@@ -22,6 +22,7 @@ import pyarrow as pa
 import pytest
 from typing_extensions import TypeAliasType
 
+from sluiceway import isolation
 from sluiceway.errors import FunctionContractError
 from sluiceway.isolation import (
     all_unchangeable,
@@ -249,6 +250,15 @@ def test_a_list_that_its_function_keeps_is_nobody_elses() -> None:
     extend_isolated(out, returned)
     kept[0]["n"] = 2
     assert out == [{"n": 1}]
+
+
+def test_counts_that_would_take_a_shared_list_for_a_fresh_one_are_not_trusted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in Python 3.14, where a call adds no reference."""
+    assert isolation._counts_are_exact()
+    monkeypatch.setattr(isolation, "_ALONE_WHILE_READ", isolation._ALONE_WHILE_READ + 1)
+    assert not isolation._counts_are_exact()
 
 
 def test_a_generator_gives_each_record_as_it_is_then() -> None:
