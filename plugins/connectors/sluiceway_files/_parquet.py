@@ -35,6 +35,9 @@ _LARGE_RUN = 8 * 1024 * 1024
 _SMALL_DICTIONARY = 1 << 16
 """Bytes of a dictionary of texts, as stored, up to which it is read for each batch: Arrow copies it into each."""
 
+_INDEX_BYTES = 2
+"""Bytes of a row, at most, that has an index in a small dictionary, as stored before compression."""
+
 _BEHIND_FOOTER = 8
 """Bytes behind the footer of a file: its length, and a magic number."""
 
@@ -246,7 +249,7 @@ def _opened(raw: Any, metadata: Any, *, dictionaries: Sequence[str] = ()) -> Any
 
 
 def _texts_with_dictionary(opened: Any, groups: Iterable[int]) -> list[str]:
-    """Return the columns of texts that have a small dictionary in each of some row groups."""
+    """Return the columns of texts that have a small dictionary, and little else, in each of some row groups."""
     import pyarrow
 
     # A name with a dot may be that of a field inside of a struct, too.
@@ -255,12 +258,22 @@ def _texts_with_dictionary(opened: Any, groups: Iterable[int]) -> list[str]:
         group = opened.metadata.row_group(number)
         for index in range(group.num_columns):
             column = group.column(index)
-            if column.path_in_schema in texts and not (
-                column.has_dictionary_page
-                and column.data_page_offset - column.dictionary_page_offset <= _SMALL_DICTIONARY
-            ):
+            if column.path_in_schema in texts and not _is_small(column):
                 texts.discard(column.path_in_schema)
     return sorted(texts)
+
+
+def _is_small(column: Any) -> bool:
+    """Return if a column of a row group has a small dictionary, and few texts that are not in it.
+
+    When a dictionary has its largest size, writers store further texts as they are. To read these with a
+    dictionary, Arrow makes one for each batch, which takes ten times as long as to read the texts.
+    """
+    return bool(
+        column.has_dictionary_page
+        and column.data_page_offset - column.dictionary_page_offset <= _SMALL_DICTIONARY
+        and column.total_uncompressed_size <= _SMALL_DICTIONARY + _INDEX_BYTES * column.num_values
+    )
 
 
 def _footer_of(raw: Any) -> bytes:

@@ -346,14 +346,7 @@ def test_views_in_parquet_are_read_as_plain_texts(tmp_path: Path, parallelism: i
 def test_texts_with_a_dictionary_in_the_file_are_read_as_texts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    decoded: list[tuple[str, ...]] = []
-    reader = _parquet._with_texts
-
-    def seen(batch: Any, names: list[str]) -> Any:
-        decoded.append(tuple(names))
-        return reader(batch, names)
-
-    monkeypatch.setattr(_parquet, "_with_texts", seen)
+    decoded = _decoded_columns(monkeypatch)
     numbers = range(2_000)
     few = [None if n % 7 == 0 else f"u{n % 50}" for n in numbers]
     table = pa.table(
@@ -376,9 +369,39 @@ def test_texts_with_a_dictionary_in_the_file_are_read_as_texts(
     read = Pipeline().table(FilesSource.parquet(str(tmp_path))).to_arrow(parallelism=1)
     assert read.schema.types == table.schema.types
     assert read.to_pylist() == table.to_pylist() * 2
-    assert {name for names in decoded for name in names} == {"few", "none"}
+    assert decoded == {"few", "none"}
     some = FilesSource.parquet(str(tmp_path), columns=["n", "few"], filters=[("few", "==", "u3")])
     wanted = [{"n": n, "few": text} for n, text in zip(numbers, few, strict=True) if text == "u3"] * 2
     assert Pipeline().table(some).to_arrow(parallelism=1).to_pylist() == wanted
     without = FilesSource.parquet(str(tmp_path), columns=["n"])
     assert Pipeline().table(without).to_arrow(parallelism=1).to_pylist() == [{"n": n} for n in numbers] * 2
+
+
+def _decoded_columns(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Columns that are read with a dictionary from now on."""
+    decoded: set[str] = set()
+    reader = _parquet._with_texts
+
+    def seen(batch: Any, names: list[str]) -> Any:
+        decoded.update(names)
+        return reader(batch, names)
+
+    monkeypatch.setattr(_parquet, "_with_texts", seen)
+    return decoded
+
+
+def test_texts_behind_a_full_dictionary_are_read_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = _decoded_columns(monkeypatch)
+    table = pa.table(
+        {
+            "serial": [f"user-{n:09d}" for n in range(50_000)],  # the dictionary is small, and ends early
+            "few": [f"user-{n % 100}" for n in range(50_000)],
+        }
+    )
+    pq.write_table(table, tmp_path / "x.parquet", compression="zstd", dictionary_pagesize_limit=1 << 14)
+    column = pq.ParquetFile(tmp_path / "x.parquet").metadata.row_group(0).column(0)
+    assert 0 < column.data_page_offset - column.dictionary_page_offset < _parquet._SMALL_DICTIONARY
+    assert Pipeline().table(FilesSource.parquet(str(tmp_path))).to_arrow().equals(table)
+    assert decoded == {"few"}
