@@ -38,6 +38,9 @@ _SMALL_DICTIONARY = 1 << 16
 _INDEX_BYTES = 2
 """Bytes of a row, at most, that has an index in a small dictionary, as stored before compression."""
 
+_MOST_BYTES = (1 << 31) - 1
+"""Bytes of text that an array can have."""
+
 _BEHIND_FOOTER = 8
 """Bytes behind the footer of a file: its length, and a magic number."""
 
@@ -546,7 +549,7 @@ class _ColumnsReader(_ParquetReader):
             # Arrow takes texts out of a dictionary for a whole batch faster than while it reads.
             opened = _opened(self._file.raw, opened.metadata, dictionaries=texts)
         for batch in super()._batches_of(opened, groups, columns):
-            yield _with_texts(batch, texts)
+            yield from _with_texts(batch, texts)
 
     def _keep(self, batch: Any) -> None:
         import pyarrow
@@ -568,15 +571,27 @@ class _ColumnsReader(_ParquetReader):
         self._take(0)
 
 
-def _with_texts(batch: Any, names: Sequence[str]) -> Any:
-    """Return rows with the texts of some columns, if they are there, instead of a dictionary."""
-    for name in names:
-        index = batch.schema.get_field_index(name)
-        if index >= 0:
-            field = batch.schema.field(index)
-            texts = batch.column(index).dictionary_decode()
-            batch = batch.set_column(index, field.with_type(texts.type), texts)
-    return batch
+def _with_texts(batch: Any, names: Sequence[str]) -> Iterator[Any]:
+    """Yield rows with the texts of some columns, if they are there, instead of a dictionary."""
+    found = [index for name in names if (index := batch.schema.get_field_index(name)) >= 0]
+    if batch.num_rows > 1 and any(_bytes_of_texts(batch.column(index)) > _MOST_BYTES for index in found):
+        half = batch.num_rows // 2
+        yield from _with_texts(batch.slice(0, half), names)
+        yield from _with_texts(batch.slice(half), names)
+        return
+    for index in found:
+        field, texts = batch.schema.field(index), batch.column(index).dictionary_decode()
+        batch = batch.set_column(index, field.with_type(texts.type), texts)
+    yield batch
+
+
+def _bytes_of_texts(coded: Any) -> int:
+    """Return the bytes of the texts of an array with a dictionary, or more if that fits into an array, too."""
+    import pyarrow.compute as pc
+
+    lengths = pc.binary_length(coded.dictionary)
+    most = (pc.max(lengths).as_py() or 0) * len(coded)
+    return most if most <= _MOST_BYTES else pc.sum(lengths.take(coded.indices)).as_py() or 0
 
 
 def _check_types(found: Any, wanted: Any) -> None:

@@ -405,3 +405,24 @@ def test_texts_behind_a_full_dictionary_are_read_without_one(
     assert 0 < column.data_page_offset - column.dictionary_page_offset < _parquet._SMALL_DICTIONARY
     assert Pipeline().table(FilesSource.parquet(str(tmp_path))).to_arrow().equals(table)
     assert decoded == {"few"}
+
+
+def test_more_text_than_an_array_can_have_comes_in_several_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = _decoded_columns(monkeypatch)
+    monkeypatch.setattr(_parquet, "_MOST_BYTES", 4_000)
+    long = [None if n % 5 == 0 else "abcd"[n % 4] * (n % 4 * 1_000) for n in range(100)]
+    table = pa.table({"long": long, "short": ["x", None] * 50, "n": range(100)})
+    pq.write_table(table, tmp_path / "x.parquet")
+    flow = Pipeline()
+    sizes = flow.table(FilesSource.parquet(str(tmp_path))).map_batches(_with_bytes)
+    read = sizes.to_arrow()
+    assert read.drop_columns("bytes").to_pylist() == table.to_pylist()
+    assert 0 < max(read["bytes"].to_pylist()) <= 4_000
+    assert decoded == {"long", "short"}
+
+
+def _with_bytes(batch: pa.RecordBatch) -> pa.RecordBatch:
+    size = sum(len(text or "") for text in batch["long"].to_pylist())
+    return batch.append_column("bytes", pa.array([size] * batch.num_rows, pa.int64()))
