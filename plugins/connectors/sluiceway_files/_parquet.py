@@ -251,19 +251,27 @@ def _opened(raw: Any, metadata: Any, *, dictionaries: Sequence[str] = ()) -> Any
     )
 
 
-def _texts_with_dictionary(opened: Any, groups: Iterable[int]) -> list[str]:
-    """Return the columns of texts that have a small dictionary, and little else, in each of some row groups."""
+def _texts_with_dictionary(opened: Any, groups: Iterable[int], columns: Iterable[str] | None) -> list[str]:
+    """Return which columns have texts, and a small dictionary and little else in each of some row groups.
+
+    Args:
+        opened: the file.
+        groups: the row groups.
+        columns: those that are read; None: all.
+    """
     import pyarrow
 
     # A name with a dot may be that of a field inside of a struct, too.
     texts = {f.name for f in opened.schema_arrow if f.type == pyarrow.string() and "." not in f.name}
-    for number in groups if texts else ():
+    if columns is not None:
+        texts.intersection_update(columns)
+    # By index: of a thousand columns, to look at each one in each row group takes as long as to read a few.
+    paths = [opened.schema.column(index).path for index in range(opened.metadata.num_columns)] if texts else []
+    found = {index: path for index, path in enumerate(paths) if path in texts}
+    for number in groups if found else ():
         group = opened.metadata.row_group(number)
-        for index in range(group.num_columns):
-            column = group.column(index)
-            if column.path_in_schema in texts and not _is_small(column):
-                texts.discard(column.path_in_schema)
-    return sorted(texts)
+        found = {index: path for index, path in found.items() if _is_small(group.column(index))}
+    return sorted(found.values())
 
 
 def _is_small(column: Any) -> bool:
@@ -544,7 +552,7 @@ class _ColumnsReader(_ParquetReader):
 
     def _batches_of(self, opened: Any, groups: Iterable[int], columns: list[str] | None) -> Iterator[Any]:
         groups = list(groups)
-        texts = _texts_with_dictionary(opened, groups)
+        texts = _texts_with_dictionary(opened, groups, columns)
         if texts:
             # Arrow takes texts out of a dictionary for a whole batch faster than while it reads.
             opened = _opened(self._file.raw, opened.metadata, dictionaries=texts)

@@ -407,6 +407,24 @@ def test_texts_behind_a_full_dictionary_are_read_without_one(
     assert decoded == {"few"}
 
 
+def test_only_columns_that_are_read_are_looked_at_in_each_row_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    is_small = _parquet._is_small
+
+    def seen(column: Any) -> bool:
+        looked.append(column.path_in_schema)
+        return is_small(column)
+
+    monkeypatch.setattr(_parquet, "_is_small", seen)
+    table = pa.table({f"c{n}": [f"x{n}"] * 30 for n in range(20)} | {"n": range(30)})
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=10)
+    read = Pipeline().table(FilesSource.parquet(str(tmp_path))).filter(col("c3") == "x3").select("c7", "n")
+    assert read.to_arrow(parallelism=1).equals(table.select(["c7", "n"]))
+    assert sorted(looked) == ["c3"] * 3 + ["c7"] * 3
+
+
 def test_more_text_than_an_array_can_have_comes_in_several_batches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
