@@ -581,25 +581,31 @@ class _ColumnsReader(_ParquetReader):
 
 def _with_texts(batch: Any, names: Sequence[str]) -> Iterator[Any]:
     """Yield rows with the texts of some columns, if they are there, instead of a dictionary."""
+    import pyarrow
+
     found = [index for name in names if (index := batch.schema.get_field_index(name)) >= 0]
     if batch.num_rows > 1 and any(_bytes_of_texts(batch.column(index)) > _MOST_BYTES for index in found):
         half = batch.num_rows // 2
         yield from _with_texts(batch.slice(0, half), names)
         yield from _with_texts(batch.slice(half), names)
         return
+    # Not with set_column(), which copies the list of all columns for each one.
+    fields, arrays = list(batch.schema), batch.columns
     for index in found:
-        field, texts = batch.schema.field(index), batch.column(index).dictionary_decode()
-        batch = batch.set_column(index, field.with_type(texts.type), texts)
-    yield batch
+        arrays[index] = arrays[index].dictionary_decode()
+        fields[index] = fields[index].with_type(arrays[index].type)
+    schema = pyarrow.schema(fields, batch.schema.metadata)
+    yield pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _bytes_of_texts(coded: Any) -> int:
     """Return the bytes of the texts of an array with a dictionary, or more if that fits into an array, too."""
     import pyarrow.compute as pc
 
-    lengths = pc.binary_length(coded.dictionary)
-    most = (pc.max(lengths).as_py() or 0) * len(coded)
-    return most if most <= _MOST_BYTES else pc.sum(lengths.take(coded.indices)).as_py() or 0
+    most: int = coded.dictionary.nbytes * len(coded)
+    if most <= _MOST_BYTES:
+        return most
+    return pc.sum(pc.binary_length(coded.dictionary).take(coded.indices)).as_py() or 0
 
 
 def _check_types(found: Any, wanted: Any) -> None:
