@@ -110,11 +110,14 @@ class LoopCalls(Calls):
                 self._note(Ended(token, None, error))
             else:
                 self._running[token] = future
-                future.add_done_callback(partial(self._ended, token))
+                future.add_done_callback(partial(self._ended, token, made))
 
-    def _ended(self, token: Any, future: asyncio.Future[Any]) -> None:
+    def _ended(self, token: Any, made: Awaitable[Any], future: asyncio.Future[Any]) -> None:
         del self._running[token]
         if future.cancelled():
+            # Before its first step: _kept() has not begun to await it, of which Python would warn the user.
+            if type(made) is CoroutineType:
+                made.close()
             self._note(Ended(token, None, CallCancelledError()))
             return
         error = future.exception()
