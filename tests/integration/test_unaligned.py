@@ -216,6 +216,30 @@ def test_a_pipeline_without_the_edge_is_refused_unless_that_is_allowed(tmp_path:
         flow.run(from_checkpoint=tmp_path / "kept", parallelism=2)
 
 
+def test_an_edge_that_would_be_chained_is_restored_without_chaining(tmp_path: Path) -> None:
+    sink = LockedSink(tmp_path / "out", tmp_path / "key")
+
+    def spread() -> sw.Pipeline:
+        flow = sw.Pipeline("spread", max_parallelism=16)
+        numbers = flow.source(GeneratorSource(count=COUNT)).uid("numbers").set_parallelism(1)
+        numbers.map(abs).uid("mapped").sink(sink).uid("sink")
+        return flow
+
+    found = taken_while_blocked(spread(), tmp_path / "kept", parallelism=2)
+    assert in_flight(found) > 1000
+    (tmp_path / "key").touch()
+    wanted = (
+        "the checkpoint was unaligned and has records that were in flight from 'numbers' to 'mapped', and job"
+        " 'spread' runs these steps in one task, as their parallelism is the same now: turn chaining off"
+        " (--no-chaining) until the job has taken a savepoint, or leave the records behind, with"
+        " allow-dropped-state"
+    )
+    with pytest.raises(StateError, match=re.escape(wanted)):
+        spread().run(from_checkpoint=tmp_path / "kept", parallelism=1)
+    spread().run(from_checkpoint=tmp_path / "kept", parallelism=1, chaining=False)
+    assert sorted(n for numbers in sink.numbers() for n in numbers) == list(range(COUNT))
+
+
 def test_a_replay_of_dead_letters_leaves_what_was_in_flight_to_the_job(tmp_path: Path) -> None:
     strict = True
 

@@ -239,12 +239,13 @@ class JobSnapshot(msgspec.Struct, frozen=True):
             IncompatibleStateError: names the uids.
         """
         edges = set(edge_names(graph).values())
-        lost_on = sorted({str(p.edge) for p in self.in_flight if p.edge not in edges})
+        lost_on = {p.edge for p in self.in_flight if p.edge not in edges}
         if lost_on:
+            where = ", ".join(sorted(map(str, lost_on)))
             raise IncompatibleStateError(
-                f"the checkpoint was unaligned and has records that were in flight {', '.join(lost_on)}, and job "
-                f"{graph.job_name!r} has no such edge between two tasks: go on with the pipeline that it was "
-                "taken of and take a savepoint of that, or leave the records behind, with allow-dropped-state"
+                f"the checkpoint was unaligned and has records that were in flight {where}, and job "
+                f"{graph.job_name!r} {_without_edges(lost_on, graph)}, or leave the records behind, with "
+                "allow-dropped-state"
             )
         known = {n.uid for v in graph.vertices for n in v.nodes}
         listed = {s.uid for s in self.operators if any(kept.elements for kept in s.lists)}
@@ -264,6 +265,21 @@ class JobSnapshot(msgspec.Struct, frozen=True):
                 f"{graph.job_name!r} goes by: give its step that uid, with .uid(...), or leave the state behind, "
                 "with allow-dropped-state"
             )
+
+
+def _without_edges(names: Iterable[EdgeName], graph: JobGraph) -> str:
+    """Return why a job lacks these edges, and what to do, for a message."""
+    tasks = {n.uid: v.id for v in graph.vertices for n in v.nodes}
+    # Steps that had another parallelism each when the checkpoint was taken may have the same one now.
+    if all(name.source in tasks and tasks[name.source] == tasks.get(name.target) for name in names):
+        return (
+            "runs these steps in one task, as their parallelism is the same now: turn chaining off "
+            "(--no-chaining) until the job has taken a savepoint"
+        )
+    return (
+        "has no such edge between two tasks: go on with the pipeline that it was taken of and take a savepoint of "
+        "that"
+    )
 
 
 def edge_names(graph: JobGraph) -> dict[str, EdgeName]:
