@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -389,3 +390,26 @@ def test_what_users_leave_behind_in_the_loop_is_ended_with_it() -> None:
     flow.run()
     assert list(out) == [2]
     assert left == ["ended"]
+
+
+class Opened(sw.AsyncFunction[int, int]):
+    async def open(self, context: sw.RuntimeContext) -> None:
+        self.factor = 10
+
+    async def async_invoke(self, value: int) -> list[int]:
+        return [value * self.factor]
+
+
+def test_a_step_that_is_restored_as_finished_ends(tmp_path: Path) -> None:
+    def job() -> tuple[sw.Pipeline, list[int]]:
+        flow = sw.Pipeline("finished")
+        return flow, flow.from_collection([1, 2]).uid("in").async_map(Opened(), timeout="1min").uid(
+            "out"
+        ).collect()
+
+    flow, results = job()
+    flow.run(checkpoints=tmp_path, checkpoint_interval="10ms")
+    assert results == [10, 20]
+    flow, results = job()
+    flow.run(from_checkpoint=tmp_path, checkpoint_interval="10ms")
+    assert results == []

@@ -403,9 +403,13 @@ class Task(Tasklet):
                     head.refuse(element)
             if not self.input.loops_ended():
                 return self._park(_UNTIL_WOKEN, Progress.IDLE, 0)
-        wait = self._chain.blocked()
+        work, wait = self._chain.begun_work()
         if wait is not None:
             return self._park(wait, Progress.BLOCKED, 0)
+        if work is not None:
+            # In a task that was restored as finished, open() of an asynchronous function may end only now.
+            work()
+            return Progress.AGAIN
         self._end(ExecutionState.FINISHED, None)
         return Progress.DONE
 
