@@ -413,3 +413,21 @@ def test_a_step_that_is_restored_as_finished_ends(tmp_path: Path) -> None:
     flow, results = job()
     flow.run(from_checkpoint=tmp_path, checkpoint_interval="10ms")
     assert results == []
+
+
+def test_retries_go_on_while_an_unaligned_checkpoint_waits_for_room() -> None:
+    tried: set[int] = set()
+
+    async def second_time(value: int) -> int:
+        if value % 5 == 0 and value not in tried:
+            tried.add(value)
+            raise ConnectionError("not yet")
+        return value
+
+    again = sw.AsyncRetryStrategy.fixed_delay(2, "5ms")
+    flow = sw.Pipeline("room")
+    numbers = flow.generate(count=200).async_map(second_time, timeout="1min", capacity=1, retry=again)
+    results = numbers.key_by(lambda n: n).map(lambda n: n).collect()
+    # Of a batch that a source has read, the records that the step has no room for come before the snapshot.
+    flow.run(batch_size=7, parallelism=2, checkpoint_interval="2ms", checkpoint_unaligned=True)
+    assert sorted(results) == list(range(200))

@@ -500,12 +500,23 @@ class Task(Tasklet):
             work, blocked = self._chain.begun_work()
             if work is not None:
                 if blocked is not None:
-                    return self._park(blocked, Progress.BLOCKED, 0)
+                    return self._make_room(blocked)
                 work()
                 return Progress.AGAIN
         if early and self._process_before_snapshot(can=blocked is None):
-            return Progress.AGAIN if blocked is None else self._park(blocked, Progress.BLOCKED, 0)
+            return Progress.AGAIN if blocked is None else self._make_room(blocked)
         return self._take_snapshot()
+
+    def _make_room(self, wait: Wait) -> Progress:
+        """Wait until the chain accepts input, firing the timers that this may depend on, as that of a retry."""
+        if not all(partition.available() for partition in self._partitions):
+            return self._park(wait, Progress.BLOCKED, 0)
+        pending = self._chain.poll()
+        if isinstance(pending, Blocked):
+            return self._park(pending.wait, Progress.BLOCKED, pending.depth)
+        if pending is not None:
+            pending()
+        return Progress.AGAIN
 
     def _process_before_snapshot(self, *, can: bool) -> bool:
         """Return whether input is to be processed before the snapshot; if the chain ``can``, process a part."""
