@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from sluiceway.elements import Batch
@@ -13,7 +13,7 @@ from sluiceway.types import unaliased
 from sluiceway_spark.conversion.arrow_schema import column_type, fields_of, schema_of
 from sluiceway_spark.conversion.records_to_arrow import Columns, column_of
 
-__all__ = ["Tables", "arrow_schema_of"]
+__all__ = ["Tables", "arrow_schema_of", "place_of"]
 
 _VALUE: Final = "value"
 
@@ -55,6 +55,16 @@ def arrow_schema_of(kind: Any, timestamp: str | None, where: str) -> Any:
     return pa.schema(fields)
 
 
+def place_of(column: str, names: Sequence[str]) -> int | None:
+    """Return the place of a column among names, in any case; None: there is no such column.
+
+    The very name comes first: with ``spark.sql.caseSensitive``, others may differ from it in case alone.
+    """
+    if column in names:
+        return names.index(column)
+    return next((place for place, name in enumerate(names) if name.lower() == column.lower()), None)
+
+
 class Tables:
     """Converter of records to batches with one schema.
 
@@ -76,7 +86,7 @@ class Tables:
         self._place: int | None = None
         rest = list(schema)
         if timestamp is not None:
-            self._place = next((i for i, f in enumerate(rest) if f.name.lower() == timestamp.lower()), None)
+            self._place = place_of(timestamp, schema.names)
             if self._place is None:
                 raise ConfigurationError(
                     f"option timestamp={timestamp!r} is none of the columns {', '.join(schema.names)}"

@@ -7,7 +7,7 @@ from typing import Any
 from sluiceway.errors import ConfigurationError
 from sluiceway.runtime.stepped import SteppedPlan
 from sluiceway_spark.conversion.arrow_schema import schema_as_is, schema_of
-from sluiceway_spark.datasource.records_to_rows import arrow_schema_of
+from sluiceway_spark.datasource.records_to_rows import arrow_schema_of, place_of
 from sluiceway_spark.frames.tasks import Result
 from sluiceway_spark.session.configuration import said
 
@@ -32,14 +32,13 @@ def result_of(plan: SteppedPlan, schema: Any, timestamp: str | None, where: str)
     columns = _struct(schema, kind, timestamp, where)
     arrow = schema_as_is(columns, "UTC", f"{where}: the result")
     if timestamp is not None:
-        named = {field.name.lower(): field for field in columns}
-        found = named.get(timestamp.lower())
-        if found is None or type(found.dataType).__name__ not in ("TimestampType", "TimestampNTZType"):
+        place = place_of(timestamp, columns.names)
+        if place is None or type(columns[place].dataType).__name__ not in ("TimestampType", "TimestampNTZType"):
             raise ConfigurationError(
                 f"{where}: result_timestamp={timestamp!r} is no timestamp column of the result, which has "
                 f"{', '.join(f'{field.name} {field.dataType.simpleString()}' for field in columns)}"
             )
-        if len(named) == 1:
+        if len(columns) == 1:
             raise ConfigurationError(f"{where}: the result has no column for its records beside {timestamp!r}")
     return columns, Result(arrow, kind, timestamp, where)
 

@@ -209,6 +209,14 @@ def test_an_event_time_that_is_no_timestamp_of_sparks_is_null(stamps: Any) -> No
     assert [row["when"] for row in rows] == [None, None, year_1, year_9999, None, None]
 
 
+def test_a_column_may_differ_from_that_of_event_times_in_case_alone() -> None:
+    at = dt.datetime(2026, 1, 2, tzinfo=dt.UTC)
+    records = Batch([{"at": None}], [int(at.timestamp() * 1000)])
+    assert table(dict, records, pa.schema([("at", UTC), ("AT", UTC)]), "AT") == [{"at": None, "AT": at}]
+    with pytest.raises(ConnectorError, match="'at', the columns are AT"):
+        table(dict, records, pa.schema([("at", UTC), ("AT", UTC)]), "at")
+
+
 def test_a_record_with_a_field_of_the_name_of_the_event_time_is_refused() -> None:
     schema = pa.schema([("word", pa.string()), ("at", UTC)])
     with pytest.raises(ConnectorError, match=r"beside 'at' for event times: \{.*\} has 'at', the columns are wor"):
