@@ -35,6 +35,9 @@ _LARGE_RUN = 8 * 1024 * 1024
 _SMALL_DICTIONARY = 1 << 16
 """Bytes of a dictionary of texts, as stored, up to which it is read for each batch: Arrow copies it into each."""
 
+_ROWS_FOR_DICTIONARY = 1 << 12
+"""Rows of a row group from which on texts are read by their dictionary: to read it takes as long as hundreds."""
+
 _INDEX_BYTES = 2
 """Bytes of a row, at most, that has an index in a small dictionary, as stored before compression."""
 
@@ -270,6 +273,8 @@ def _texts_with_dictionary(opened: Any, groups: Iterable[int], columns: Iterable
     found = {index: path for index, path in enumerate(paths) if path in texts}
     for number in groups if found else ():
         group = opened.metadata.row_group(number)
+        if group.num_rows < _ROWS_FOR_DICTIONARY:
+            return []
         found = {index: path for index, path in found.items() if _is_small(group.column(index))}
     return sorted(found.values())
 
@@ -552,7 +557,7 @@ class _ColumnsReader(_ParquetReader):
 
     def _batches_of(self, opened: Any, groups: Iterable[int], columns: list[str] | None) -> Iterator[Any]:
         groups = list(groups)
-        texts = _texts_with_dictionary(opened, groups, columns)
+        texts = _texts_with_dictionary(opened, groups, columns) if groups else []
         if texts:
             # Arrow takes texts out of a dictionary for a whole batch faster than while it reads.
             opened = _opened(self._file.raw, opened.metadata, dictionaries=texts)

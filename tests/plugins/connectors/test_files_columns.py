@@ -387,6 +387,7 @@ def _decoded_columns(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         return reader(batch, names)
 
     monkeypatch.setattr(_parquet, "_with_texts", seen)
+    monkeypatch.setattr(_parquet, "_ROWS_FOR_DICTIONARY", 1)
     return decoded
 
 
@@ -405,6 +406,10 @@ def test_texts_behind_a_full_dictionary_are_read_without_one(
     assert 0 < column.data_page_offset - column.dictionary_page_offset < _parquet._SMALL_DICTIONARY
     assert Pipeline().table(FilesSource.parquet(str(tmp_path))).to_arrow().equals(table)
     assert decoded == {"few"}
+    monkeypatch.setattr(_parquet, "_ROWS_FOR_DICTIONARY", len(table) + 1)
+    decoded.clear()
+    assert Pipeline().table(FilesSource.parquet(str(tmp_path))).to_arrow().equals(table)
+    assert decoded == set()
 
 
 def test_only_columns_that_are_read_are_looked_at_in_each_row_group(
@@ -418,6 +423,7 @@ def test_only_columns_that_are_read_are_looked_at_in_each_row_group(
         return is_small(column)
 
     monkeypatch.setattr(_parquet, "_is_small", seen)
+    monkeypatch.setattr(_parquet, "_ROWS_FOR_DICTIONARY", 1)
     table = pa.table({f"c{n}": [f"x{n}"] * 30 for n in range(20)} | {"n": range(30)})
     pq.write_table(table, tmp_path / "x.parquet", row_group_size=10)
     read = Pipeline().table(FilesSource.parquet(str(tmp_path))).filter(col("c3") == "x3").select("c7", "n")
