@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
 import msgspec
 
@@ -17,7 +18,10 @@ from sluiceway.runtime.jobmanager.takeover import Recovered, find_last_savepoint
 from sluiceway.runtime.task.snapshot import JobSnapshot
 from sluiceway.runtime.taskmanager.local_recovery import with_local_copies
 
-__all__ = ["EarlierRun", "PreparedJob", "prepare_job"]
+__all__ = ["MOST_PREPARED", "EarlierRun", "PreparedJob", "prepare_job"]
+
+MOST_PREPARED: Final = 64
+"""Jobs that are prepared at a time, each in its own thread; more jobs that are recovered share threads."""
 
 
 class EarlierRun(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Final
 
 from sluiceway.config.settings import Settings
 from sluiceway.engine import JobStatus
-from sluiceway.errors import JobStoreError, SluicewayError
+from sluiceway.errors import ConfigurationError, JobStoreError, SluicewayError
 from sluiceway.graph import slots_required
 from sluiceway.graph.rescaling import parallelism_of
 from sluiceway.monitoring.infos import RESCALES_KEPT, FailureInfo, JobInfo, RescaleInfo
@@ -289,6 +289,16 @@ class JobRecords:
     def status(self, job: str) -> str:
         """Return the final status of a job; empty: it has not ended, or is not known."""
         return self._told[job].status if job in self._told else ""
+
+    def running(self, job: str, run: JobRun | None) -> JobRun:
+        """Return the run of a job. Raises ConfigurationError if it does not run, or is not known."""
+        if how := self.status(job):
+            raise ConfigurationError(f"job {job!r} is {how} already")
+        if run is None:
+            raise ConfigurationError(f"there is no job {job!r}")
+        if run.status.ended:
+            raise ConfigurationError(f"job {job!r} is {run.status.value} already")
+        return run
 
     def give_up(self, job: str, now_ms: int, *, anyway: bool = False) -> bool:
         """Cancel a job that could not be recovered, or was not yet if ``anyway``; return whether it is one."""

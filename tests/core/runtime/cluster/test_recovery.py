@@ -17,7 +17,7 @@ from sluiceway.checkpoint import METADATA, SAVEPOINT, CheckpointMetadata, encode
 from sluiceway.config.settings import Settings
 from sluiceway.errors import CheckpointError
 from sluiceway.plugins import default_manager
-from sluiceway.runtime.cluster import dispatcher as dispatchers
+from sluiceway.runtime.cluster import job_recovery
 from sluiceway.runtime.cluster.cluster_config import ClusterConfig
 from sluiceway.runtime.cluster.dispatcher import Dispatcher
 from sluiceway.runtime.cluster.job_run import JobRun
@@ -76,10 +76,10 @@ class Site:
 
     def recover(self) -> None:
         """Begin with the recovery, until all jobs are there but one that is held up."""
-        self.dispatcher._recover()
+        self.dispatcher._recovery.start()
         assert self.begun.wait(PATIENT_S)
         # Not held up, it may be there before another one.
-        while len(self.dispatcher._recovering) > (not self.let_go.is_set()):
+        while len(self.dispatcher._recovery.jobs) > (not self.let_go.is_set()):
             self.dispatcher._manager.turn()
 
     def ask(self, message: Message) -> Client:
@@ -129,7 +129,7 @@ def test_clients_are_answered_when_all_jobs_are_there(site: Site) -> None:
 def test_after_a_while_only_those_wait_that_ask_about_a_job_that_is_not_there(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatchers, "_RECOVERY_S", 0.01)
+    monkeypatch.setattr(job_recovery, "_ALL_WAIT_S", 0.01)
     site.recover()
     told = site.answer(site.ask(AskStatus(2)))
     assert statuses(told) == {"job-1": "waiting", "job-2": "created", "job-3": "waiting"}
@@ -200,8 +200,8 @@ def test_a_job_that_goes_on_without_its_last_savepoint_is_not_recovered_from_it_
     site.dispatcher.abandon()
     site.dispatcher = site.begin()
     assert site.dispatcher._records.load()[0].savepoint != ""
-    site.dispatcher._recover()
-    while site.dispatcher._recovering:
+    site.dispatcher._recovery.start()
+    while site.dispatcher._recovery.jobs:
         site.dispatcher._manager.turn()
     assert site.dispatcher._records.load()[0].savepoint == ""
 
@@ -235,8 +235,8 @@ def test_a_savepoint_that_a_recovered_job_goes_back_behind_is_not_begun_with(
     assert find_newest(storage, "")[0] == location.name
     site.dispatcher.abandon()
     site.dispatcher = site.begin()
-    site.dispatcher._recover()
-    while site.dispatcher._recovering:
+    site.dispatcher._recovery.start()
+    while site.dispatcher._recovery.jobs:
         site.dispatcher._manager.turn()
     with pytest.raises(CheckpointError, match="there are only savepoints whose run has failed after them"):
         find_newest(storage, "")
@@ -262,8 +262,8 @@ def test_a_stop_does_not_wait_for_the_recovery(keep: bool, site: Site) -> None:
     site.let_go.set()
     site.begun.clear()
     again = site.dispatcher = site.begin()
-    again._recover()
-    while again._recovering:
+    again._recovery.start()
+    while again._recovery.jobs:
         again._manager.turn()
     expected = "waiting" if keep else "canceled"
     assert set(statuses(site.answer(site.ask(AskStatus(2)))).values()) == {expected}

@@ -139,7 +139,7 @@ def test_a_slow_restore_holds_up_no_other_restore(dispatcher: Dispatcher, storag
 def test_only_so_many_restores_wait(
     dispatcher: Dispatcher, storage: SlowStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sluiceway.runtime.cluster.dispatcher._MOST_PREPARED", 1)
+    monkeypatch.setattr("sluiceway.runtime.cluster.job_submissions.MOST_PREPARED", 1)
     slow = send(dispatcher, program("a key", "/a/slow/place"))
     refused = answer(dispatcher, send(dispatcher, program()))
     assert "wait for storages that have not answered: submit it again later" in refused.reason

@@ -64,8 +64,8 @@ class Site:
         """Kill the job manager; the next one recovers what is in the store."""
         self.dispatcher.abandon()
         self.begin()
-        self.dispatcher._recover()
-        while self.dispatcher._recovering:
+        self.dispatcher._recovery.start()
+        while self.dispatcher._recovery.jobs:
             self.dispatcher._manager.turn()
 
     def ask(self, message: Message) -> Any:

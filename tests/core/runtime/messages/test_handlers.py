@@ -12,7 +12,9 @@ from sluiceway.runtime.cluster import standby_supervisor, worker_job, worker_pro
 from sluiceway.runtime.cluster.dispatcher import Dispatcher
 from sluiceway.runtime.cluster.inspector import Inspector
 from sluiceway.runtime.cluster.job_manager import JobManager
+from sluiceway.runtime.cluster.job_queries import JobQueries
 from sluiceway.runtime.cluster.job_run import JobRun
+from sluiceway.runtime.cluster.job_submissions import JobSubmissions
 from sluiceway.runtime.cluster.process_queries import ProcessQueries
 from sluiceway.runtime.cluster.process_requests import ProcessRequests
 from sluiceway.runtime.cluster.standbys import Standbys
@@ -67,6 +69,7 @@ def test_nobody_on_the_way_takes_what_is_meant_for_another() -> None:
     for way in (
         (worker_process.WorkerProcess, worker_job.WorkerJob, TaskManager),
         (JobRun, JobMaster),
+        (Dispatcher, JobSubmissions, JobQueries, ProcessRequests),
     ):
         takers = defaultdict(list)
         for receiver in way:
@@ -81,7 +84,9 @@ def test_every_message_has_a_handler() -> None:
         Inspector,
         JobManager,
         JobMaster,
+        JobQueries,
         JobRun,
+        JobSubmissions,
         ProcessQueries,
         ProcessRequests,
         Standbys,
