@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 from random import Random
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -17,6 +17,7 @@ from sluiceway.graph import Execution, ExecutionGraph, ExecutionState, Execution
 from sluiceway.graph.check.iterations import check_rescale
 from sluiceway.monitoring.infos import RescaleInfo
 from sluiceway.runtime.failures.explanation import add_note, contained
+from sluiceway.runtime.jobmanager.broken_links import BrokenLinks
 from sluiceway.runtime.jobmanager.cancellation_timeouts import CancellationTimeouts
 from sluiceway.runtime.jobmanager.checkpoint_coordinator import SavepointRequest
 from sluiceway.runtime.jobmanager.checkpoint_store import CheckpointStores
@@ -51,9 +52,6 @@ from sluiceway.transport.carrier import LinkLostError
 from sluiceway.util.file_names import file_name
 
 __all__ = ["JobMaster"]
-
-_REASON_S: Final = 0.5
-"""Seconds after a broken link in which the loss of a worker may still become known as its cause."""
 
 
 class JobMaster(Handlers):
@@ -121,7 +119,7 @@ class JobMaster(Handlers):
         )
         self._restoring: list[tuple[ExecutionVertex, ...]] = []
         self._waiting_for_slots: list[tuple[ExecutionVertex, ...]] = []
-        self._broken_links: dict[str, tuple[ExecutionVertex, BaseException]] = {}  # attempts with a broken link
+        self._broken_links = BrokenLinks(host.post, lambda: host.awaits_reason, self._link_broken)
         self._failover = Failover(
             self.executions,
             restart_strategy(settings.restart, Random(f"{seed}/{job}")),
@@ -276,8 +274,7 @@ class JobMaster(Handlers):
             elif isinstance(cause, LinkLostError) and self._defers_report(vertex):
                 # Most often a worker at the other end was lost; that will be known soon, and is the cause to
                 # report.
-                self._broken_links[attempt_id] = vertex, cause
-                self._host.post(lambda: self._report_broken_link(attempt_id), _REASON_S)
+                self._broken_links.hold(attempt_id, vertex, cause)
             else:
                 self._failed(vertex, cause)
             return
@@ -305,21 +302,15 @@ class JobMaster(Handlers):
         self._note_restarts()
         self._drop_broken_links()
 
-    def _report_broken_link(self, attempt_id: str) -> None:
-        if attempt_id in self._broken_links and self._host.awaits_reason:
-            self._host.post(lambda: self._report_broken_link(attempt_id), _REASON_S)
-        elif attempt_id in self._broken_links:
-            vertex, cause = self._broken_links.pop(attempt_id)
-            if self.status is JobStatus.CANCELLING:
-                self._check_end()
-            else:
-                self._failed(vertex, cause)
+    def _link_broken(self, vertex: ExecutionVertex, cause: BaseException) -> None:
+        if self.status is JobStatus.CANCELLING:
+            self._check_end()
+        else:
+            self._failed(vertex, cause)
 
     def _drop_broken_links(self) -> None:
         """Drop broken links: after a restart of everything they need no explanation."""
-        for attempt_id, (vertex, _) in list(self._broken_links.items()):
-            if self._failover.restarts_region_of(vertex):
-                del self._broken_links[attempt_id]
+        self._broken_links.drop(self._failover.restarts_region_of)
 
     @handles(AcknowledgeCheckpoint)
     def _acknowledged(self, message: AcknowledgeCheckpoint) -> None:
@@ -369,8 +360,7 @@ class JobMaster(Handlers):
                 who = vertex.job_vertex.id, vertex.subtask
                 if vertex.state.ended and self._places.get(who) in workers:
                     self.slots.release(*who)
-        for attempt_id in list(self._broken_links):
-            self._report_broken_link(attempt_id)
+        self._broken_links.report_all()
 
     @handles(RequestSplit)
     def _split_requested(self, message: RequestSplit) -> None:
