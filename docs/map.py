@@ -140,7 +140,11 @@ WAYS: dict[str, list[tuple[str, str]]] = {
             "asks the restart strategy, and cancels the rest of the region",
         ),
         ("runtime/jobmanager/failover.py:Failover.ended", "waits for the last of them, and for the delay"),
-        ("runtime/jobmanager/job_master.py:JobMaster._restart", "takes slots and creates new attempts"),
+        (
+            "runtime/jobmanager/region_restarts.py:RegionRestarts.begin",
+            "reads the checkpoint to restart from, and takes slots",
+        ),
+        ("runtime/jobmanager/job_master.py:JobMaster.restart_region", "creates new attempts"),
         ("runtime/jobmanager/job_master.py:JobMaster._deploy", "sends each worker the tasks of its slots"),
         (
             "runtime/jobmanager/deployment_factory.py:TaskDeploymentFactory.make",

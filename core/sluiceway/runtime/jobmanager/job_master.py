@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -12,7 +11,7 @@ import msgspec
 
 from sluiceway.config.settings import Settings
 from sluiceway.engine import JobFailure, JobStatus, LifecycleListener
-from sluiceway.errors import CheckpointError, NoResourceAvailableError, RescaleError
+from sluiceway.errors import CheckpointError, RescaleError
 from sluiceway.graph import Execution, ExecutionGraph, ExecutionState, ExecutionVertex, JobGraph
 from sluiceway.graph.check.iterations import check_rescale
 from sluiceway.monitoring.infos import RescaleInfo
@@ -27,6 +26,7 @@ from sluiceway.runtime.jobmanager.job_checkpoints import JobCheckpoints
 from sluiceway.runtime.jobmanager.job_events import JobEvents
 from sluiceway.runtime.jobmanager.job_host import JobHost
 from sluiceway.runtime.jobmanager.job_sources import JobSources
+from sluiceway.runtime.jobmanager.region_restarts import RegionRestarts
 from sluiceway.runtime.jobmanager.rescaler import Rescaler
 from sluiceway.runtime.jobmanager.watermark_alignment import AlignmentCoordinator
 from sluiceway.runtime.logging.engine_log import DEBUG, INFO, WARNING, log
@@ -117,15 +117,14 @@ class JobMaster(Handlers):
         self.checkpoints = JobCheckpoints(
             self, settings, host, stores, listener=listener, seed=seed, restored=restored
         )
-        self._restoring: list[tuple[ExecutionVertex, ...]] = []
-        self._waiting_for_slots: list[tuple[ExecutionVertex, ...]] = []
+        self._restarts = RegionRestarts(self, host)
         self._broken_links = BrokenLinks(host.post, lambda: host.awaits_reason, self._link_broken)
         self._failover = Failover(
             self.executions,
             restart_strategy(settings.restart, Random(f"{seed}/{job}")),
             clock,
             cancel=self._cancel_task,
-            restart=self._restart,
+            restart=self._restarts.begin,
             later=host.post,
             completed=lambda: self.checkpoints.completions,
             on_failure=self.events.failed,
@@ -221,7 +220,7 @@ class JobMaster(Handlers):
 
     def fail_waiting_rescale(self, why: BaseException) -> bool:
         """Cancel a rescale that waits for slots; return whether there was one, and no restart waits for slots."""
-        return self._rescaler.failed_to_wait(why) and not self._waiting_for_slots
+        return self._rescaler.failed_to_wait(why) and not self._restarts.waits_for_slots
 
     def _stop_source(self, vertex_id: int, attempt_id: str) -> None:
         if self._stopping and vertex_id in self.sources:
@@ -270,7 +269,7 @@ class JobMaster(Handlers):
             self.checkpoints.changed(vertex)
         if state is ExecutionState.FAILED and cause is not None:
             if self.status is JobStatus.CANCELLING and (lost or isinstance(cause, LinkLostError)):
-                self._check_end()  # its end was requested
+                self.check_end()  # its end was requested
             elif isinstance(cause, LinkLostError) and self._defers_report(vertex):
                 # Most often a worker at the other end was lost; that will be known soon, and is the cause to
                 # report.
@@ -284,7 +283,7 @@ class JobMaster(Handlers):
         # No strategy deploys a subtask because another one initializes.
         if self.status.running and state is not ExecutionState.INITIALIZING:
             self.guard(lambda: self._deploy(self._strategy.next()))
-        self._check_end()
+        self.check_end()
 
     def _defers_report(self, vertex: ExecutionVertex) -> bool:
         return self.status.running and not self._failover.restarts_region_of(vertex)
@@ -296,7 +295,7 @@ class JobMaster(Handlers):
             add_note(cause, f"the job was about to end, with the savepoint {ended_with}, which is complete")
             self._fail(cause)
         elif self.status.running and self._rescaler.failed(vertex, cause):
-            self._check_end()
+            self.check_end()
         elif not self.status.running or not self._failover.failed(vertex, cause):
             self._fail(cause)
         self._note_restarts()
@@ -304,7 +303,7 @@ class JobMaster(Handlers):
 
     def _link_broken(self, vertex: ExecutionVertex, cause: BaseException) -> None:
         if self.status is JobStatus.CANCELLING:
-            self._check_end()
+            self.check_end()
         else:
             self._failed(vertex, cause)
 
@@ -376,9 +375,10 @@ class JobMaster(Handlers):
 
     def _allocate_all(self) -> None:
         """Allocate a slot for every subtask before the first is deployed: each needs the places of its peers."""
-        self._allocate_slots(self.executions.subtasks())
+        self.allocate(self.executions.subtasks())
 
-    def _allocate_slots(self, subtasks: Iterable[ExecutionVertex]) -> None:
+    def allocate(self, subtasks: Iterable[ExecutionVertex]) -> None:
+        """Allocate slots for subtasks, for all or for none. Raises NoResourceAvailableError."""
         slots = self.slots.allocate((v.job_vertex.id, v.subtask) for v in subtasks)
         self._places.update((who, slot.worker) for who, slot in slots.items())
 
@@ -387,27 +387,25 @@ class JobMaster(Handlers):
     @property
     def waits_for_slots(self) -> bool:
         """True while a restart or a rescale waits for slots."""
-        return bool(self._waiting_for_slots) or self._rescaler.waits_for_slots
+        return self._restarts.waits_for_slots or self._rescaler.waits_for_slots
 
     @property
     def slots_wanted(self) -> int:
         """Number of slots that the regions lack which are to be restarted, some of them after their delay."""
         if not self.status.running:
             return 0
-        pending = (*self._failover.restarting, *self._restoring, *self._waiting_for_slots)
+        pending = (*self._failover.restarting, *self._restarts.pending)
         return self.slots.missing((v.job_vertex.id, v.subtask) for region in pending for v in region)
 
     def slots_came(self) -> None:
         """Retry restarts and rescales that lack slots."""
         self._rescaler.slots_came()
-        waiting, self._waiting_for_slots = self._waiting_for_slots, []
-        for region in waiting:
-            self._restart(region, asked=True)
+        self._restarts.slots_came()
 
     @property
     def _restart_pending(self) -> bool:
         """True while a region waits for its restart."""
-        return bool(self._failover.restarting or self._restoring or self._waiting_for_slots)
+        return bool(self._failover.restarting or self._restarts.pending)
 
     def _note_restarts(self) -> None:
         """Set the status to RESTARTING while a region waits for its restart, and back to RUNNING."""
@@ -416,44 +414,20 @@ class JobMaster(Handlers):
             if new is not self.status:
                 self._set_status(new)
 
-    def _restart(self, region: tuple[ExecutionVertex, ...], asked: bool = False) -> None:
-        """Restart a region, as soon as its checkpoint is read and it has slots."""
-        # Three steps in this order, so that a failed one has changed nothing: read the checkpoint, take slots, and
-        # only then create new attempts.
-        if not self.status.running:
-            self._check_end()
-            return
-        self._restoring.append(region)
-        # Where a checkpoint has to be read first, the region comes after whoever looks for slots now.
-        asked = asked and self.checkpoints.is_loaded
-        self.checkpoints.load(partial(self._restart_loaded, region, asked))
+    def restart_failed(self, region: tuple[ExecutionVertex, ...], problem: BaseException) -> None:
+        """Restart a region later whose checkpoint could not be read, or fail the job."""
+        # A storage may be available again later.
+        if not (isinstance(problem, CheckpointError) and self._failover.not_begun(region, problem)):
+            self._fail(problem)
 
-    def _restart_loaded(
-        self, region: tuple[ExecutionVertex, ...], asked: bool, problem: BaseException | None
-    ) -> None:
-        self._restoring.remove(region)
-        if not self.status.running:
-            self._check_end()
-            return
-        if problem is not None:
-            # A storage may be available again later.
-            if not (isinstance(problem, CheckpointError) and self._failover.not_begun(region, problem)):
-                self._fail(problem)
-            return
-        try:
-            self._allocate_slots(region)
-        except NoResourceAvailableError:
-            self._waiting_for_slots.append(region)
-            # When asked, slots were requested already, as the region began to wait.
-            if not asked:
-                self._host.slots_wanted()
-            return
+    def restart_region(self, region: tuple[ExecutionVertex, ...]) -> None:
+        """Create new attempts of a region, which has its slots, and deploy them."""
         # All pending checkpoints end, also those that wait for no task of this region.
         self.checkpoints.restarting()
         for vertex in region:
             self.sources.reader_failed(vertex.job_vertex.id, vertex.subtask)
         if self.failure is not None:  # an enumerator's: nobody would deploy an attempt, and all would wait for it
-            self._check_end()
+            self.check_end()
             return
         for vertex in region:
             vertex.restart(self._clock.now_ms())
@@ -506,7 +480,7 @@ class JobMaster(Handlers):
             if note is not None:
                 add_note(error, note)
             if self._rescaler.failed(None, error):
-                self._check_end()
+                self.check_end()
             else:
                 self._fail(error)
 
@@ -565,7 +539,7 @@ class JobMaster(Handlers):
         """Restart all regions as after a failure, as soon as there are slots."""
         self.cancel_all()  # none of them was deployed
         for region in self._failover.regions:
-            self._restart(region)
+            self._restarts.begin(region)
 
     def cancel_all(self) -> None:
         """Cancel all subtasks that have not ended."""
@@ -603,12 +577,12 @@ class JobMaster(Handlers):
             self._failover.failed_otherwise(cause)
             self._set_status(JobStatus.FAILING)
             self._cancel_tasks()
-        self._check_end()
+        self.check_end()
 
     def _cancel_tasks(self) -> None:
         for vertex in self.executions.subtasks():
             self._cancel_task(vertex)
-        self._check_end()
+        self.check_end()
 
     def _cancel_task(self, vertex: ExecutionVertex) -> None:
         if vertex.current.cancel(self._clock.now_ms()):
@@ -637,7 +611,8 @@ class JobMaster(Handlers):
             worker = self.place_of(attempt_id) or ""
             self._cancelling.begin(attempt_id, worker, name, lambda: execution.state.ended)
 
-    def _check_end(self) -> None:
+    def check_end(self) -> None:
+        """End the job if nothing of it runs or restarts any more."""
         # The job ends only with its last task, also if it has failed: a slot is free when nothing runs in it.
         if self.status.ended or not all(v.state.ended for v in self.executions.subtasks()):
             return
