@@ -221,7 +221,7 @@ class JobManager(Handlers):
             loop=self.loop,
             backgrounds=self.backgrounds,
             late=self.stuck.late,
-            on_slots_wanted=lambda: self.loop.soon(self._start_what_can),
+            look_for_slots=lambda: self.loop.soon(self._start_what_can),
             make_room=self._make_room,
         )
         self.jobs[prepared.job] = run

@@ -74,7 +74,7 @@ class JobRun(Handlers):
         loop: loop of the job manager.
         backgrounds: executors of blocking calls, of which it uses its own.
         late: called for a task that has not ended within the limit after it was cancelled.
-        on_slots_wanted: called when a restart lacks slots, and when slots may be free again.
+        look_for_slots: called when a restart lacks slots, and when slots may be free again.
         make_room: provides a number of further slots, or raises NoResourceAvailableError.
     """
 
@@ -88,7 +88,7 @@ class JobRun(Handlers):
         loop: TaskletLoop,
         backgrounds: Backgrounds,
         late: Callable[[LateTask], None],
-        on_slots_wanted: Callable[[], None],
+        look_for_slots: Callable[[], None],
         make_room: Callable[[JobRun, int], None],
     ) -> None:
         job = self.job = prepared.job
@@ -117,7 +117,7 @@ class JobRun(Handlers):
         self.master = JobMaster(
             graph,
             settings,
-            _ClusterHost(self, late=late, on_slots_wanted=on_slots_wanted, make_room=make_room, searches=searches),
+            _ClusterHost(self, late=late, look_for_slots=look_for_slots, make_room=make_room, searches=searches),
             listener=services.listener,
             seed=seed,
             stores=stores,
@@ -326,7 +326,7 @@ class _ClusterHost(JobHost):
         run: JobRun,
         *,
         late: Callable[[LateTask], None],
-        on_slots_wanted: Callable[[], None],
+        look_for_slots: Callable[[], None],
         make_room: Callable[[JobRun, int], None],
         searches: Background,
     ) -> None:
@@ -334,7 +334,7 @@ class _ClusterHost(JobHost):
         self._run = run
         self._resources = run.resources
         self._late = late
-        self._on_slots_wanted = on_slots_wanted
+        self._look_for_slots = look_for_slots
         self._make_room = make_room
         self._searches = searches
 
@@ -359,8 +359,8 @@ class _ClusterHost(JobHost):
         self._run.prepare_worker(worker)
 
     @override
-    def slots_wanted(self) -> None:
-        self._on_slots_wanted()
+    def look_for_slots(self) -> None:
+        self._look_for_slots()
 
     @override
     def task_late(self, task: LateTask) -> None:

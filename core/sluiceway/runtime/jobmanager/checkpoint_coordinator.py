@@ -30,8 +30,8 @@ __all__ = [
     "CheckpointCoordinator",
     "CheckpointPolicy",
     "CheckpointRecord",
-    "CheckpointedJob",
     "CompletedCheckpoint",
+    "CoordinatedJob",
     "Participants",
     "SavepointRequest",
     "Subtask",
@@ -43,7 +43,7 @@ _AGAIN_MS: Final = 1000
 """Longest time before a failed final checkpoint is tried again; the interval, if that is shorter."""
 
 
-class CheckpointedJob(Protocol):
+class CoordinatedJob(Protocol):
     """Interface of a job to its coordinator. Calls return at once."""
 
     def participants(self) -> Participants | None:
@@ -178,7 +178,7 @@ class CheckpointCoordinator:
         policy: CheckpointPolicy,
         clock: Clock,
         random: Random,
-        job: CheckpointedJob,
+        job: CoordinatedJob,
         later: Callable[[Callable[[], None], float], Scheduled],
         first_id: int = 1,
     ) -> None:

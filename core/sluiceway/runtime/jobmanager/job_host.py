@@ -54,7 +54,7 @@ class JobHost(ABC):
     def prepare_worker(self, worker: str) -> None:
         """Prepare a worker for deployments, which are sent to it next."""
 
-    def slots_wanted(self) -> None:
+    def look_for_slots(self) -> None:
         """Look for slots: a restart lacks some, or some may be free for others."""
 
     def task_late(self, task: LateTask) -> None:

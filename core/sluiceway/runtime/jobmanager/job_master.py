@@ -518,7 +518,7 @@ class JobMaster(Handlers):
     def resize_ahead(self, graph: JobGraph) -> None:
         """Set the parallelism of a job that has not started."""
         self._use(graph, None)
-        self._host.slots_wanted()  # the slots may suffice now
+        self._host.look_for_slots()  # the slots may suffice now
 
     def _use(self, graph: JobGraph, before: ExecutionGraph | None) -> None:
         self.graph = graph
@@ -566,7 +566,7 @@ class JobMaster(Handlers):
 
     def slots_released(self) -> None:
         """Notify jobs that wait for slots."""
-        self._host.slots_wanted()
+        self._host.look_for_slots()
 
     # ---- end of the job -------------------------------------------------------------------------------------
 

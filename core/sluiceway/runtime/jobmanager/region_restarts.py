@@ -94,6 +94,6 @@ class RegionRestarts:
             self._lacking_slots.append(region)
             # When asked, slots were requested already, as the region began to wait.
             if not asked:
-                self._host.slots_wanted()
+                self._host.look_for_slots()
             return
         self._job.restart_region(region)

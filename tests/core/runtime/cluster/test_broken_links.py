@@ -107,7 +107,7 @@ def made_job(place: Path, restart: str = "fixed-delay:9:60s", one_region: bool =
         loop=loop,
         backgrounds=Backgrounds(lambda: Inline(loop.soon)),
         late=lambda task: None,
-        on_slots_wanted=lambda: None,
+        look_for_slots=lambda: None,
         make_room=lambda run, lacking: None,
     )
     run.start()

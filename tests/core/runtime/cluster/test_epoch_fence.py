@@ -191,7 +191,7 @@ def test_a_job_master_ignores_workers_of_an_earlier_leader_and_late_reports(tmp_
         loop=loop,
         backgrounds=Backgrounds(lambda: Inline(loop.soon)),
         late=lambda task: None,
-        on_slots_wanted=lambda: None,
+        look_for_slots=lambda: None,
         make_room=lambda run, lacking: None,
     )
     run.start()
