@@ -120,7 +120,8 @@ def test_no_circle_of_imports() -> None:
 
 def test_no_circle_of_late_imports() -> None:
     """An import inside a function saves time at start-up; it does not break a circle."""
-    assert circles(graph(When.AT_IMPORT, When.IN_A_CALL)) in ([], [STREAMS])
+    # OverTable names TableStream as a type alone.
+    assert circles(graph(When.AT_IMPORT, When.IN_A_CALL)) in ([], [STREAMS - {"sluiceway.api.table.over"}])
 
 
 def test_no_circle_of_imports_for_types() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
@@ -15,7 +16,12 @@ from sluiceway.streamgraph import ChainingStrategy
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["StepSettings", "output_of_one_step"]
+__all__ = ["StepSettings", "both_inputs", "output_of_one_step"]
+
+
+def both_inputs(first: Sequence[InputRef], second: Sequence[InputRef]) -> tuple[InputRef, ...]:
+    """Return the inputs of a step that reads two streams: port 0 is the first one, and port 1 the second."""
+    return (*first, *(replace(ref, port=1) for ref in second))
 
 
 def output_of_one_step(inputs: Sequence[InputRef], setting: str, made_by: str) -> Transformation:

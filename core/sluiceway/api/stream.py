@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, NoReturn, TypeVar, Unpack
 from sluiceway.api.arguments import check_count, check_function, check_text, describe
 from sluiceway.api.location import caller_location
 from sluiceway.api.resolution import check_partitioner, resolve_sink
-from sluiceway.api.step_options import StepSettings, output_of_one_step
+from sluiceway.api.step_options import StepSettings, both_inputs, output_of_one_step
 from sluiceway.api.timestamps import check_strategy
 from sluiceway.api.unknown_names import KEYED_ONLY, answer
 from sluiceway.connector import Sink
@@ -584,7 +584,7 @@ class DataStream(StepSettings, Generic[T]):
 
     def _then_with(self, second: DataStream[Any], step: Step, made_by: str) -> DataStream[Any]:
         """Add a step that reads this stream and a second one."""
-        inputs = (*self._inputs, *(replace(ref, port=1) for ref in second._inputs))
+        inputs = both_inputs(self._inputs, second._inputs)
         return DataStream(self._pipeline, (InputRef(self._pipeline._add(step, inputs)),), f"{made_by}()")
 
     def _split(self, step: BranchStep) -> tuple[DataStream[Any], DataStream[Any]]:

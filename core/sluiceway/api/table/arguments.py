@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -11,11 +11,12 @@ import pyarrow as pa
 
 from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
+from sluiceway.columns.aggregation.aggregates import Aggregate
 from sluiceway.columns.schemas import has_unions, shown
 from sluiceway.columns.transforms import Drop, MapBatches, Transform, problem_of
 from sluiceway.errors import GraphError, SluicewayError
 
-__all__ = ["check_expressions", "check_names", "result_schema"]
+__all__ = ["aggregate_fields", "check_expressions", "check_named", "check_names", "result_schema"]
 
 _LARGE_NUMBERS: Final = (
     '. A number of the program is an int64: write a larger one as lit("18446744073709551615").cast(nw.UInt64())'
@@ -39,6 +40,33 @@ def check_names(method: str, names: Iterable[object], schema: pa.Schema) -> tupl
     if not checked:
         raise TypeError(f"{method}() at {caller_location()} takes at least one column")
     return tuple(checked)
+
+
+def check_named(method: str, unnamed: tuple[object, ...]) -> None:
+    """Raise TypeError for aggregates that were given without names."""
+    if unnamed:
+        raise TypeError(
+            f"{method}() at {caller_location()} takes aggregates by name, as in "
+            f'{method}(total=agg.sum("price")), and was given {describe(unnamed[0])} without one'
+        )
+
+
+def aggregate_fields(
+    method: str, where: str, entering: pa.Schema, own: set[str], aggregates: Mapping[str, Any]
+) -> list[Any]:
+    """Return the columns of aggregates, after a look at them."""
+    if not aggregates:
+        raise TypeError(f'{where} takes at least one aggregate by name, as in {method}(total=agg.sum("price"))')
+    fields = []
+    for name, aggregate in aggregates.items():
+        if not isinstance(aggregate, Aggregate):
+            raise TypeError(
+                f'{where} takes aggregates, as in {name}=agg.sum("price"), not {describe(aggregate)} for {name!r}'
+            )
+        if name in own:
+            raise GraphError(f"{where}: the result has a column {name!r} already; give the aggregate another name")
+        fields.append(pa.field(name, aggregate.bind(entering, where).result_type))
+    return fields
 
 
 def check_expressions(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -15,8 +14,7 @@ from sluiceway.columns.routing import ColumnKey
 from sluiceway.columns.schemas import shown
 from sluiceway.errors import ConfigurationError, GraphError
 from sluiceway.functions import OutputTag
-from sluiceway.graph import InputRef
-from sluiceway.steps.column_joins import ColumnAsOfJoinStep, ColumnIntervalJoinStep, ColumnJoinStep
+from sluiceway.steps.column_joins import ColumnAsOfJoinStep, ColumnIntervalJoinStep
 from sluiceway.windows.durations import Duration, milliseconds, offset_milliseconds
 from sluiceway.windows.durations import shown as shown_duration
 
@@ -64,10 +62,10 @@ def interval_joined(
         right_late=right_late,
         how=how,
     )
-    sides = {tag.name: t for tag, t in ((left_late, left), (right_late, other)) if tag is not None}
     name = f"interval_join({shown_duration(low)}, {shown_duration(high)})"
     time_column = _later_column(left, other, low, high, how, suffix)
-    return _then(left, other, step, name, sides, time_column=time_column)
+    late = [(left_late, left), (right_late, other)]
+    return left._then(step, name, f"{method}()", second=other, late=late, time_column=time_column)
 
 
 def _later_column(
@@ -110,26 +108,8 @@ def asof_joined(
         tolerance=None if tolerance is None else milliseconds(where, tolerance),
         how=how,
     )
-    sides = {} if tag is None else {tag.name: left}
-    return _then(left, other, step, method, sides, time_column=left._time_column)
-
-
-def _then(
-    left: KeyedTable,
-    right: KeyedTable,
-    step: ColumnJoinStep,
-    name: str,
-    sides: Any,
-    *,
-    time_column: str | None = None,
-) -> TableStream:
-    from sluiceway.api.table.stream import TableStream
-
-    # Port 0 is the left input, and port 1 the right one, as the operators have them.
-    inputs = (*left._inputs, *(replace(ref, port=1) for ref in right._inputs))
-    t = left._pipeline._add(step, inputs, name)
-    made_by = f"{name.partition('(')[0]}()"
-    return TableStream(left._pipeline, (InputRef(t),), step.schema, made_by, sides, time_column)
+    late = [(tag, left)]
+    return left._then(step, method, f"{method}()", second=other, late=late, time_column=left._time_column)
 
 
 def _checked_right(method: str, left: KeyedTable, right: object) -> KeyedTable:

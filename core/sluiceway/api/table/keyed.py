@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn
 
 import pyarrow as pa
 
 from sluiceway.api.arguments import describe
 from sluiceway.api.location import caller_location
-from sluiceway.api.table.arguments import check_names
+from sluiceway.api.step_options import both_inputs
+from sluiceway.api.table.arguments import aggregate_fields, check_named, check_names
 from sluiceway.api.table.joins import asof_joined, interval_joined
 from sluiceway.api.table.late_rows import HasLateRows
 from sluiceway.api.table.over import OverTable, over
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
 
     from sluiceway.api.program import Program
     from sluiceway.api.table.stream import TableStream
+    from sluiceway.steps.columns import ColumnStep
 
-__all__ = ["KeyedTable", "WindowedTable", "check_named", "fields_of"]
+__all__ = ["KeyedTable", "WindowedTable"]
 
 _OF_WINDOWS = ("window_start", "window_end")
 
@@ -178,12 +180,10 @@ class KeyedTable:
                 aggregate without running results.
             TypeError: no aggregate, or one without a name.
         """
-        from sluiceway.api.table.stream import TableStream
-
         check_named("running", unnamed)
         where = f"running() at {caller_location()}"
         fields = list(self._schema)
-        fields += fields_of("running", where, self._schema, set(self._schema.names), aggregates)
+        fields += aggregate_fields("running", where, self._schema, set(self._schema.names), aggregates)
         for name, aggregate in aggregates.items():
             if aggregate.kind not in RUNNING:
                 raise GraphError(
@@ -192,9 +192,8 @@ class KeyedTable:
                 )
         schema = pa.schema(fields)
         step = ColumnRunningStep(schema, ColumnKey(self._names), self._schema, tuple(aggregates.items()))
-        t = self._pipeline._add(step, self._inputs, f"running({', '.join(aggregates)})")
-        inputs = (InputRef(t),)
-        return TableStream(self._pipeline, inputs, schema, "running()", time_column=self._time_column)
+        name = f"running({', '.join(aggregates)})"
+        return self._then(step, name, "running()", time_column=self._time_column)
 
     def asof_join(
         self,
@@ -225,6 +224,34 @@ class KeyedTable:
             TypeError: ``other`` is no KeyedTable, or the tag is no OutputTag.
         """
         return asof_joined(self, other, tolerance, how, suffix, left_late)
+
+    def _then(
+        self,
+        step: ColumnStep,
+        name: str,
+        made_by: str,
+        *,
+        second: KeyedTable | None = None,
+        late: Sequence[tuple[OutputTag[Any] | None, KeyedTable]] = (),
+        time_column: str | None = None,
+    ) -> TableStream:
+        """Add a step that reads this stream, and perhaps a second one.
+
+        Args:
+            step: the step.
+            name: its name.
+            made_by: the method that returns the stream, for messages.
+            second: the second input; None: there is none.
+            late: side outputs of late rows, each with the input that they are rows of.
+            time_column: the column of the event times of what comes out; None: it is not known.
+        """
+        # Imported here: a TableStream imports this module, as it makes a KeyedTable.
+        from sluiceway.api.table.stream import TableStream
+
+        inputs = self._inputs if second is None else both_inputs(self._inputs, second._inputs)
+        t = self._pipeline._add(step, inputs, name)
+        sides = {tag.name: rows for tag, rows in late if tag is not None}
+        return TableStream(self._pipeline, (InputRef(t),), step.schema, made_by, sides, time_column)
 
     def __repr__(self) -> str:
         return f"<KeyedTable by {', '.join(self._names)}>"
@@ -321,15 +348,13 @@ def aggregated(
     lateness_ms: int = 0,
 ) -> TableStream:
     """Add the step, after a look at its columns."""
-    from sluiceway.api.table.stream import TableStream
-
     where = f"aggregate() at {caller_location()}"
     entering = keyed._schema
     fields = [_plain_field(entering.field(name)) for name in keyed._names]
     own = {*keyed._names, *(_OF_WINDOWS if assigner is not None else ())}
     if assigner is not None and (twice := set(_OF_WINDOWS).intersection(keyed._names)):
         raise GraphError(f"{where}: the result has a column {min(twice)!r} of its own; rename() that of the key")
-    fields += fields_of("aggregate", where, entering, own, aggregates)
+    fields += aggregate_fields("aggregate", where, entering, own, aggregates)
     if assigner is not None:
         fields += [pa.field(name, pa.timestamp("ms", "UTC"), nullable=False) for name in _OF_WINDOWS]
     schema = pa.schema(fields)
@@ -338,50 +363,18 @@ def aggregated(
         schema, ColumnKey(keyed._names), entering, tuple(aggregates.items()), assigner, late_tag, lateness_ms
     )
     shown = f"aggregate({', '.join(aggregates)})"
-    t = keyed._pipeline._add(step, keyed._inputs, shown if assigner is None else f"{assigner!r}.{shown}")
-    sides = {} if late_tag is None else {late_tag.name: keyed}
-    return TableStream(keyed._pipeline, (InputRef(t),), schema, "aggregate()", sides)
+    name = shown if assigner is None else f"{assigner!r}.{shown}"
+    return keyed._then(step, name, "aggregate()", late=[(late_tag, keyed)])
 
 
 def _distinct(
     keyed: KeyedTable, assigner: WindowAssigner | None, late_tag: OutputTag[Any] | None, lateness_ms: int = 0
 ) -> TableStream:
-    from sluiceway.api.table.stream import TableStream
-
     schema = keyed._schema
     step = ColumnDistinctStep(schema, ColumnKey(keyed._names), schema, (), assigner, late_tag, lateness_ms)
     shown = f"distinct({', '.join(keyed._names)})"
-    t = keyed._pipeline._add(step, keyed._inputs, shown if assigner is None else f"{assigner!r}.{shown}")
-    sides = {} if late_tag is None else {late_tag.name: keyed}
-    inputs = (InputRef(t),)
-    return TableStream(keyed._pipeline, inputs, schema, "distinct()", sides, keyed._time_column)
-
-
-def check_named(method: str, unnamed: tuple[object, ...]) -> None:
-    """Raise TypeError for aggregates that were given without names."""
-    if unnamed:
-        raise TypeError(
-            f"{method}() at {caller_location()} takes aggregates by name, as in "
-            f'{method}(total=agg.sum("price")), and was given {describe(unnamed[0])} without one'
-        )
-
-
-def fields_of(
-    method: str, where: str, entering: pa.Schema, own: set[str], aggregates: Mapping[str, Any]
-) -> list[Any]:
-    """Return the columns of aggregates, after a look at them."""
-    if not aggregates:
-        raise TypeError(f'{where} takes at least one aggregate by name, as in {method}(total=agg.sum("price"))')
-    fields = []
-    for name, aggregate in aggregates.items():
-        if not isinstance(aggregate, Aggregate):
-            raise TypeError(
-                f'{where} takes aggregates, as in {name}=agg.sum("price"), not {describe(aggregate)} for {name!r}'
-            )
-        if name in own:
-            raise GraphError(f"{where}: the result has a column {name!r} already; give the aggregate another name")
-        fields.append(pa.field(name, aggregate.bind(entering, where).result_type))
-    return fields
+    name = shown if assigner is None else f"{assigner!r}.{shown}"
+    return keyed._then(step, name, "distinct()", late=[(late_tag, keyed)], time_column=keyed._time_column)
 
 
 def _has_sessions(assigner: WindowAssigner | None) -> bool:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Final, Never, NoReturn
 import pyarrow as pa
 
 from sluiceway.api.location import caller_location
+from sluiceway.api.table.arguments import aggregate_fields, check_named
 from sluiceway.api.table.late_rows import HasLateRows
 from sluiceway.api.unknown_names import answer
 from sluiceway.columns.aggregation.aggregates import Aggregate
 from sluiceway.columns.kept.blocks import plain_schema, problem_of_rows
 from sluiceway.columns.routing import ColumnKey
 from sluiceway.errors import ConfigurationError, GraphError
-from sluiceway.graph import InputRef
 from sluiceway.steps.column_over import ColumnOverStep
 from sluiceway.windows.durations import Duration, milliseconds
 from sluiceway.windows.durations import shown as shown_duration
@@ -50,15 +50,12 @@ class OverTable(HasLateRows):
             GraphError: a column that does not exist or that the aggregate does not take; or a name twice.
             TypeError: no aggregate, or one without a name.
         """
-        from sluiceway.api.table.keyed import check_named, fields_of
-        from sluiceway.api.table.stream import TableStream
-
         check_named("aggregate", unnamed)
         keyed = self._keyed
         entering = keyed._schema
         where = f"aggregate() at {caller_location()}"
         fields = list(plain_schema(entering))
-        fields += fields_of("aggregate", where, entering, set(entering.names), aggregates)
+        fields += aggregate_fields("aggregate", where, entering, set(entering.names), aggregates)
         if problem := problem_of_rows(entering):
             raise GraphError(f"{where}: {problem}")
         schema = pa.schema(fields)
@@ -71,10 +68,9 @@ class OverTable(HasLateRows):
             self._age,
             self._late_tag,
         )
-        t = keyed._pipeline._add(step, keyed._inputs, f"{self._shown()}.aggregate({', '.join(aggregates)})")
-        sides = {} if self._late_tag is None else {self._late_tag.name: keyed}
-        inputs = (InputRef(t),)
-        return TableStream(keyed._pipeline, inputs, schema, "aggregate()", sides, keyed._time_column)
+        name = f"{self._shown()}.aggregate({', '.join(aggregates)})"
+        late = [(self._late_tag, keyed)]
+        return keyed._then(step, name, "aggregate()", late=late, time_column=keyed._time_column)
 
     def _shown(self) -> str:
         given = [] if self._rows is None else [f"rows={self._rows}"]
