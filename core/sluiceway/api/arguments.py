@@ -40,7 +40,16 @@ from sluiceway.functions import (
 from sluiceway.util.name_hints import snake
 from sluiceway.util.surrogates import encodable
 
-__all__ = ["check_arity", "check_count", "check_function", "check_methods", "check_text", "describe", "to_ms"]
+__all__ = [
+    "check_arity",
+    "check_count",
+    "check_function",
+    "check_methods",
+    "check_text",
+    "describe",
+    "is_field",
+    "to_ms",
+]
 
 _KINDS: tuple[type, ...] = (
     ProcessWindowFunction,
@@ -254,3 +263,16 @@ def to_ms(what: str, value: object) -> int:
         return duration_ms(value)
     except ValueError as error:
         raise ValueError(f"{what}{_at(caller_location())}: {error}; -1 is for no limit") from None
+
+
+def is_field(step: str, field: object) -> bool:
+    """Return whether it is an index or a field name; False for a callable. Raises TypeError for anything else."""
+    if isinstance(field, int | str) and not isinstance(field, bool):
+        return True
+    if not callable(field):
+        raise TypeError(
+            f"{step}() at {caller_location()} takes an index, the name of a key or attribute, or a callable, "
+            f"not {describe(field)}"
+        )
+    check_function(step, field, (), 1)
+    return False

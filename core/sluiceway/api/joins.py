@@ -194,11 +194,6 @@ class AsOfJoin(WantsApply, Generic[L, R]):
         return self._left._then_with(self._right, step, "asof_join")
 
 
-def interval_join(left: KeyedStream[L, Any], right: KeyedStream[R, Any]) -> IntervalJoin[L, R]:
-    """Check the arguments of :meth:`KeyedStream.interval_join` and return its result."""
-    return IntervalJoin(left, _checked_right("interval_join", left, right))
-
-
 def asof_join(
     left: KeyedStream[L, Any],
     right: KeyedStream[R, Any],
@@ -206,25 +201,11 @@ def asof_join(
     how: Literal["left", "inner"],
 ) -> AsOfJoin[L, R]:
     """Check the arguments of :meth:`KeyedStream.asof_join` and return its result."""
-    checked = _checked_right("asof_join", left, right)
     if how not in ("left", "inner"):
         raise ConfigurationError(f"asof_join(how={how!r}) at {caller_location()}: how is 'left' or 'inner'")
     where = f"asof_join(tolerance={tolerance!r}) at {caller_location()}"
     ms = None if tolerance is None else milliseconds(where, tolerance)
-    return AsOfJoin(left, checked, ms, how)
-
-
-def _checked_right(word: str, left: KeyedStream[Any, Any], right: object) -> KeyedStream[Any, Any]:
-    from sluiceway.api.keyed import KeyedStream
-
-    stream = left._others(word, right)
-    if not isinstance(stream, KeyedStream):
-        raise GraphError(
-            f"{word}() at {caller_location()}: the other stream is not keyed; call key_by(...) on it, with keys "
-            "that equal those of the first stream where records belong together"
-        )
-    check_same_keys(word, left._key, stream._key)
-    return stream
+    return AsOfJoin(left, right, ms, how)
 
 
 def check_same_keys(word: str, left: object, right: object) -> None:

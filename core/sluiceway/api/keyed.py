@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
-from sluiceway.api.arguments import check_function, describe
+from sluiceway.api.arguments import check_function, is_field
+from sluiceway.api.joins import AsOfJoin, IntervalJoin, asof_join, check_same_keys
 from sluiceway.api.location import caller_location
 from sluiceway.api.reductions import (
     BestBy,
@@ -20,6 +21,8 @@ from sluiceway.api.reductions import (
 )
 from sluiceway.api.stateful import filter_with_state, flat_map_with_state, map_with_state
 from sluiceway.api.stream import DataStream
+from sluiceway.api.windowed import WindowedStream, in_counts
+from sluiceway.errors import GraphError
 from sluiceway.functions import (
     AggregateFunction,
     BatchProcessFunction,
@@ -49,12 +52,10 @@ from sluiceway.steps import (
 )
 
 if TYPE_CHECKING:
-    from sluiceway.api.joins import AsOfJoin, IntervalJoin
     from sluiceway.api.program import Program
-    from sluiceway.api.windowed import WindowedStream
     from sluiceway.windows.base import WindowAssigner
 
-__all__ = ["KeyedStream", "is_field"]
+__all__ = ["KeyedStream"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -246,9 +247,7 @@ class KeyedStream(DataStream[T], Generic[T, K]):
             GraphError: ``other`` is not keyed, or belongs to another pipeline.
             TypeError: ``other`` is no stream.
         """
-        from sluiceway.api.joins import interval_join
-
-        return interval_join(self, other)
+        return IntervalJoin(self, self._keyed_other("interval_join", other))
 
     def asof_join(
         self,
@@ -282,9 +281,7 @@ class KeyedStream(DataStream[T], Generic[T, K]):
             TypeError: ``other`` is no stream.
             ConfigurationError: ``tolerance`` is no duration or negative, or ``how`` is something else.
         """
-        from sluiceway.api.joins import asof_join
-
-        return asof_join(self, other, tolerance, how)
+        return asof_join(self, self._keyed_other("asof_join", other), tolerance, how)
 
     # ---- windows ------------------------------------------------------------------------------------------
 
@@ -297,8 +294,6 @@ class KeyedStream(DataStream[T], Generic[T, K]):
         Raises:
             TypeError: not a WindowAssigner.
         """
-        from sluiceway.api.windowed import WindowedStream
-
         return WindowedStream(self, self._key, assigner)
 
     def count_window(self, size: int, slide: int | None = None) -> WindowedStream[T, K]:
@@ -313,12 +308,21 @@ class KeyedStream(DataStream[T], Generic[T, K]):
             TypeError: not an int.
             ValueError: less than 1.
         """
-        from sluiceway.api.windowed import in_counts
-
         counted: WindowedStream[T, K] = in_counts("count_window", self.window, size, slide)
         return counted
 
     # ---- inside -------------------------------------------------------------------------------------------
+
+    def _keyed_other(self, word: str, stream: object) -> KeyedStream[Any, Any]:
+        """Return the other stream of a join, after a look at its key."""
+        other = self._others(word, stream)
+        if not isinstance(other, KeyedStream):
+            raise GraphError(
+                f"{word}() at {caller_location()}: the other stream is not keyed; call key_by(...) on it, with "
+                "keys that equal those of the first stream where records belong together"
+            )
+        check_same_keys(word, self._key, other._key)
+        return other
 
     def _extreme(self, word: str, field: Any) -> DataStream[Any]:
         if field is None:
@@ -336,16 +340,3 @@ class KeyedStream(DataStream[T], Generic[T, K]):
 def _opens(fn: object, kind: type[Function]) -> bool:
     """Return whether it is a function object of that kind, which may use state."""
     return isinstance(fn, kind) and (type(fn).open is not Function.open or isinstance(fn, CheckpointedFunction))
-
-
-def is_field(step: str, field: object) -> bool:
-    """Return whether it is an index or a field name; False for a callable. Raises TypeError for anything else."""
-    if isinstance(field, int | str) and not isinstance(field, bool):
-        return True
-    if not callable(field):
-        raise TypeError(
-            f"{step}() at {caller_location()} takes an index, the name of a key or attribute, or a callable, "
-            f"not {describe(field)}"
-        )
-    check_function(step, field, (), 1)
-    return False

@@ -6,8 +6,7 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, overload
 
-from sluiceway.api.arguments import check_count, check_function, describe
-from sluiceway.api.keyed import is_field
+from sluiceway.api.arguments import check_count, check_function, describe, is_field
 from sluiceway.api.location import caller_location
 from sluiceway.api.reductions import (
     BestBy,
