@@ -58,6 +58,19 @@ def contents(backend: KeyedStateBackend) -> tuple[dict[Any, Any], dict[Any, Any]
     )
 
 
+def test_tables_that_are_asked_for_in_another_order_keep_their_rows() -> None:
+    owner = ChangelogStateBackend()
+    backend = owner.create_keyed(CONTEXT)
+    backend.table(VALUE).entries()["a"] = 1
+    backend.table(TIMERS).entries()["a"] = 2
+    for _ in range(2):
+        snapshot = backend.snapshot()
+        backend = owner.create_keyed(CONTEXT)
+        backend.restore([snapshot])
+        timers, values = backend.table(TIMERS), backend.table(VALUE)
+        assert (dict(values.entries()), dict(timers.entries())) == ({"a": 1}, {"a": 2})
+
+
 KEYS = st.sampled_from(["a", "b", 1, None, ("p", 1)])
 SPACES = st.sampled_from([(), "w", ("w", 2)])
 VALUES = st.none() | st.integers(0, 3) | st.lists(st.integers(0, 3), max_size=2)

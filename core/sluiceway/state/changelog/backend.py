@@ -206,6 +206,8 @@ class ChangelogKeyedBackend(HeapKeyedBackend):
         super().__init__(context)
         self._owner = owner
         self._records: list[bytes] = []
+        # Tables of the last of these records, by which rows are assigned to tables in the next restore.
+        self._recorded: tuple[StateMeta, ...] = ()
         # Whether a log has what is here, so that the next change can go on from it.
         self._is_logged = False
         self._known_infos: tuple[tuple[StateMeta, ...], tuple[TableInfo, ...]] = ((), ())
@@ -246,7 +248,7 @@ class ChangelogKeyedBackend(HeapKeyedBackend):
         for place, meta in enumerate(metas):
             self._unclaimed.setdefault(meta, []).extend(by_place[place])
         if self._owner.keep and type(log) is ChangeLog:
-            self._records = list(log.records)
+            self._records, self._recorded = list(log.records), metas
 
     def snapshot(self) -> KeyedSnapshot:
         """Return all state as of now; what has changed is encoded at once."""
@@ -257,13 +259,16 @@ class ChangelogKeyedBackend(HeapKeyedBackend):
             *self._unclaimed,
         )
         change, layers = self._all(metas) if whole else self._changes(metas)
-        latest = None if change.is_empty else encode_record(change)
+        # With the records kept, the snapshot must have the tables of the last one, also where only their order
+        # has changed.
+        changed = not change.is_empty or (self._owner.keep and metas != self._recorded)
+        latest = encode_record(change) if changed else None
         for table, taken in zip(self._tables.values(), layers, strict=True):
             assert isinstance(table, _ChangelogTable)
             table.logged(taken, whole=whole)
         self._is_logged = True
         if self._owner.keep and latest is not None:
-            self._records = [latest] if whole else [*self._records, latest]
+            self._records, self._recorded = [latest] if whole else [*self._records, latest], metas
         records = self._records if self._owner.keep or latest is None else [latest]
         return KeyedSnapshot(metas, ChangeLog(records, latest))
 
