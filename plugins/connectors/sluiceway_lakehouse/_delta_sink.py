@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from copy import copy
-from dataclasses import replace
 from typing import Any, Final
 
-from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterContext
-from sluiceway.errors import ConfigurationError, SerializationError
+from sluiceway.connector import SinkWriter, WriterContext
+from sluiceway.errors import ConfigurationError
 from sluiceway.util.overriding import override
 from sluiceway_lakehouse._delta_table import DeltaPlace, DeltaTarget, need_deltalake
+from sluiceway_lakehouse._lake_sink import LakeSink, check_settings, schema_with
 
 __all__ = ["DeltaSink"]
 
@@ -21,7 +20,7 @@ _MAX_OPEN: Final = 100
 _CODECS: Final = ("snappy", "zstd", "gzip", "lz4", "none")
 
 
-class DeltaSink(Sink[Any]):
+class DeltaSink(LakeSink[DeltaTarget]):
     """Sink that appends rows to a table of Delta Lake, with delta-rs; needs the extra ``delta``.
 
     It takes rows in columns (:class:`~sluiceway.table.TableStream`), or records: mappings, and objects with an
@@ -77,54 +76,35 @@ class DeltaSink(Sink[Any]):
     ) -> None:
         need_deltalake()
         place = DeltaPlace.of(table, storage_options)
-        numbers = {
-            "row_group_size": row_group_size,
-            "target_file_size": target_file_size,
-            "max_open_files": max_open_files,
-        }
-        for name, value in numbers.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigurationError(f"{name}={value!r} must be a whole number, at least 1")
+        check_settings(
+            merge_schema,
+            row_group_size=row_group_size,
+            target_file_size=target_file_size,
+            max_open_files=max_open_files,
+        )
         if codec not in _CODECS:
             raise ConfigurationError(f"codec={codec!r} must be one of {', '.join(map(repr, _CODECS))}")
-        if not isinstance(merge_schema, bool):
-            raise ConfigurationError(f"merge_schema={merge_schema!r:.100} must be True or False")
         names = _names(partition_by)
-        self._target = DeltaTarget(
-            place,
-            None if schema is None else _schema_of(schema, names),
-            None,
-            names,
-            merge_schema,
-            dict(configuration or {}),
-            row_group_size,
-            target_file_size,
-            max_open_files,
-            codec,
+        super().__init__(
+            DeltaTarget(
+                place,
+                schema_with(schema, names or ()),
+                None,
+                names,
+                merge_schema,
+                dict(configuration or {}),
+                row_group_size,
+                target_file_size,
+                max_open_files,
+                codec,
+            )
         )
 
-    def __repr__(self) -> str:
-        return f"DeltaSink({str(self._target.place)!r})"
-
-    @property
-    def name(self) -> str:
-        """Name with the place of the table."""
-        return str(self._target.place)
-
-    @property
     @override
-    def guarantee(self) -> DeliveryGuarantee:
-        return DeliveryGuarantee.EXACTLY_ONCE
-
-    def for_columns(self, schema: Any) -> DeltaSink:
-        """Return the sink for rows with these columns; compare them with those of the table, if it exists."""
+    def _check_table(self) -> None:
         from sluiceway_lakehouse._delta_writer import DeltaAgreement
 
-        sink = copy(self)
-        columns = schema if self._target.schema is None else self._target.schema
-        sink._target = replace(self._target, schema=columns, rows=schema)
-        DeltaAgreement(sink._target).check(sink._target.place.find())
-        return sink
+        DeltaAgreement(self._target).check(self._target.place.find())
 
     @override
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
@@ -142,18 +122,3 @@ def _names(given: str | Sequence[str] | None) -> tuple[str, ...] | None:
             f"partition_by={given!r:.100} must be the name of a column, or several different ones"
         )
     return names
-
-
-def _schema_of(given: Any, partition_by: tuple[str, ...] | None) -> Any:
-    from sluiceway.columns.schemas import schema_of
-
-    try:
-        schema = schema_of(given)
-    except SerializationError as error:
-        raise ConfigurationError(f"schema=: {error}") from error
-    for name in partition_by or ():
-        if name not in schema.names:
-            raise ConfigurationError(
-                f"partition_by={name!r}: schema= has no such column; it has {', '.join(schema.names)}"
-            )
-    return schema

@@ -14,6 +14,7 @@ from sluiceway.util.install_hints import install_command
 from sluiceway.util.overriding import override
 from sluiceway.util.redaction import redact
 from sluiceway_lakehouse._errors import MisfitError
+from sluiceway_lakehouse._lake_sink import LakeTarget
 from sluiceway_lakehouse._parquet_files import FileStore
 
 __all__ = [
@@ -133,13 +134,10 @@ class DeltaPlace:
 
 
 @dataclass(frozen=True)
-class DeltaTarget:
+class DeltaTarget(LakeTarget):
     """Settings of a sink.
 
     Attributes:
-        place: of the table.
-        schema: columns of a table to create; None: the table exists.
-        rows: columns of rows in columns; None: rows are records.
         partition_by: partition columns of a table to create, or that the table must have; None: any.
         merge_schema: whether new columns are added to the table.
         configuration: properties of a table to create.
@@ -150,8 +148,6 @@ class DeltaTarget:
     """
 
     place: DeltaPlace
-    schema: Any
-    rows: Any
     partition_by: tuple[str, ...] | None
     merge_schema: bool
     configuration: Mapping[str, str]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
-from dataclasses import replace
 from typing import Any, Final
 
-from sluiceway.connector import DeliveryGuarantee, Sink, SinkWriter, WriterContext
-from sluiceway.errors import ConfigurationError, SerializationError
+from sluiceway.connector import SinkWriter, WriterContext
+from sluiceway.errors import ConfigurationError
 from sluiceway.util.overriding import override
 from sluiceway_lakehouse._iceberg_partitions import partition_fields
 from sluiceway_lakehouse._iceberg_table import IcebergPlace, IcebergTarget, need_pyiceberg
+from sluiceway_lakehouse._lake_sink import LakeSink, check_settings, schema_with
 
 __all__ = ["IcebergSink"]
 
@@ -19,7 +18,7 @@ _ROW_GROUP_SIZE: Final = 100_000
 _MAX_OPEN: Final = 100
 
 
-class IcebergSink(Sink[Any]):
+class IcebergSink(LakeSink[IcebergTarget]):
     """Sink that appends rows to a table of Iceberg, with pyiceberg; needs the extra ``iceberg``.
 
     It takes rows in columns (:class:`~sluiceway.table.TableStream`), or records: mappings, and objects with an
@@ -79,73 +78,37 @@ class IcebergSink(Sink[Any]):
     ) -> None:
         need_pyiceberg()
         place = IcebergPlace.of(table, catalog, properties)
-        numbers = {"row_group_size": row_group_size, "max_open_files": max_open_files}
-        if target_file_size is not None:
-            numbers["target_file_size"] = target_file_size
-        for name, value in numbers.items():
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigurationError(f"{name}={value!r} must be a whole number, at least 1")
-        if not isinstance(merge_schema, bool):
-            raise ConfigurationError(f"merge_schema={merge_schema!r:.100} must be True or False")
+        sizes = {} if target_file_size is None else {"target_file_size": target_file_size}
+        check_settings(merge_schema, row_group_size=row_group_size, max_open_files=max_open_files, **sizes)
         given = dict(table_properties or {})
         if not all(isinstance(one, str) for pair in given.items() for one in pair):
             raise ConfigurationError("table_properties= must have texts as names and values")
         fields = partition_fields(partition_by)
-        self._target = IcebergTarget(
-            place,
-            None if schema is None else _schema_of(schema, fields),
-            None,
-            fields,
-            merge_schema,
-            given,
-            row_group_size,
-            target_file_size,
-            max_open_files,
+        super().__init__(
+            IcebergTarget(
+                place,
+                schema_with(schema, [column for column, _ in fields or ()]),
+                None,
+                fields,
+                merge_schema,
+                given,
+                row_group_size,
+                target_file_size,
+                max_open_files,
+            )
         )
 
-    def __repr__(self) -> str:
-        return f"IcebergSink({str(self._target.place)!r})"
-
-    @property
-    def name(self) -> str:
-        """Name with the place of the table."""
-        return str(self._target.place)
-
-    @property
     @override
-    def guarantee(self) -> DeliveryGuarantee:
-        return DeliveryGuarantee.EXACTLY_ONCE
-
-    def for_columns(self, schema: Any) -> IcebergSink:
-        """Return the sink for rows with these columns; compare them with those of the table, if it exists."""
+    def _check_table(self) -> None:
         from sluiceway_lakehouse._iceberg_writer import IcebergAgreement
 
-        sink = copy(self)
-        columns = schema if self._target.schema is None else self._target.schema
-        sink._target = replace(self._target, schema=columns, rows=schema)
-        place = sink._target.place
+        place = self._target.place
         with place.opened() as catalog:
             table = place.find(catalog)
-        IcebergAgreement(sink._target).check(table)
-        return sink
+        IcebergAgreement(self._target).check(table)
 
     @override
     def create_writer(self, context: WriterContext) -> SinkWriter[Any]:
         from sluiceway_lakehouse._iceberg_writer import IcebergWriter
 
         return IcebergWriter(self._target, context)
-
-
-def _schema_of(given: Any, partition_by: Sequence[tuple[str, str]] | None) -> Any:
-    from sluiceway.columns.schemas import schema_of
-
-    try:
-        schema = schema_of(given)
-    except SerializationError as error:
-        raise ConfigurationError(f"schema=: {error}") from error
-    for name, _ in partition_by or ():
-        if name not in schema.names:
-            raise ConfigurationError(
-                f"partition_by={name!r}: schema= has no such column; it has {', '.join(schema.names)}"
-            )
-    return schema

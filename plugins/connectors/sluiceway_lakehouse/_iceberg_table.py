@@ -14,6 +14,7 @@ from sluiceway.util.install_hints import install_command
 from sluiceway.util.overriding import override
 from sluiceway.util.redaction import HIDDEN, is_secret, redact
 from sluiceway_lakehouse._errors import MisfitError
+from sluiceway_lakehouse._lake_sink import LakeTarget
 from sluiceway_lakehouse._parquet_files import FileStore
 
 __all__ = ["IcebergFiles", "IcebergPlace", "IcebergTarget", "arrow_schema", "check_types", "need_pyiceberg"]
@@ -119,13 +120,10 @@ class IcebergPlace:
 
 
 @dataclass(frozen=True)
-class IcebergTarget:
+class IcebergTarget(LakeTarget):
     """Settings of a sink.
 
     Attributes:
-        place: of the table.
-        schema: columns of a table to create; None: the table exists.
-        rows: columns of rows in columns; None: rows are records.
         partition_by: column and transform of each partition field of a table to create, or that the table must
             have; None: any.
         merge_schema: whether new columns are added to the table.
@@ -136,8 +134,6 @@ class IcebergTarget:
     """
 
     place: IcebergPlace
-    schema: Any
-    rows: Any
     partition_by: tuple[tuple[str, str], ...] | None
     merge_schema: bool
     table_properties: Mapping[str, str]
