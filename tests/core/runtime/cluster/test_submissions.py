@@ -16,6 +16,7 @@ import sluiceway as sw
 from sluiceway.config.settings import Settings
 from sluiceway.engine import JobStatus
 from sluiceway.errors import CheckpointError, ConnectorError
+from sluiceway.metrics import JobMetrics, MetricsReporter
 from sluiceway.plugins import default_manager
 from sluiceway.runtime.cluster import job_preparation
 from sluiceway.runtime.cluster.cluster_config import ClusterConfig
@@ -116,6 +117,34 @@ def test_what_cannot_be_restored_is_refused(dispatcher: Dispatcher, storage: Slo
     # With the same key it may be tried again.
     storage.failure = None
     assert answer(dispatcher, send(dispatcher, program("a key", "/a/place"))) == Done(1, "job-2")
+
+
+class BrokenReporter(MetricsReporter):
+    def __init__(self) -> None:
+        self.closed = False
+
+    def open(self, job_name: str) -> None:
+        raise OSError("no route to the collector")
+
+    def report(self, metrics: JobMetrics) -> None: ...
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_job_whose_reporter_cannot_be_opened_leaves_nothing_behind(
+    dispatcher: Dispatcher, storage: SlowStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    working, broken = BrokenReporter(), BrokenReporter()
+    monkeypatch.setattr(working, "open", lambda job_name: None)
+    services = dispatcher._launcher._services
+    monkeypatch.setattr(services, "metrics_reporters", lambda given: [working, broken])
+    refused = answer(dispatcher, send(dispatcher, program("a key")))
+    assert "no route to the collector" in refused.reason
+    assert (jobs(dispatcher), dispatcher._manager.jobs) == ([], {})
+    assert (working.closed, broken.closed) == (True, False)
+    monkeypatch.setattr(services, "metrics_reporters", lambda given: [])
+    assert answer(dispatcher, send(dispatcher, program("a key"))) == Done(1, "job-2")
 
 
 def test_a_stop_refuses_what_is_being_restored(dispatcher: Dispatcher, storage: SlowStorage) -> None:
