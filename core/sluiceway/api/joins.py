@@ -20,7 +20,7 @@ from sluiceway.windows.durations import Duration, milliseconds, offset_milliseco
 if TYPE_CHECKING:
     from sluiceway.api.keyed import KeyedStream
 
-__all__ = ["AsOfJoin", "IntervalJoin", "IntervalJoined", "WantsApply"]
+__all__ = ["AsOfJoin", "IntervalJoin", "IntervalJoined", "WantsApply", "asof_join", "check_same_keys"]
 
 L = TypeVar("L")
 R = TypeVar("R")
