@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sluiceway.api.windowed import AllWindowedStream, WindowedStream
     from sluiceway.config.settings import Settings
     from sluiceway.connector import Sink, Source
-    from sluiceway.connector.lib import Collected
+    from sluiceway.connector.lib import Collected, HybridSource, SourceSwitch
     from sluiceway.connector.two_phase_commit import IdempotentSink, TwoPhaseCommitSink
     from sluiceway.elements import Batch
     from sluiceway.engine import JobFailure, JobResult, JobStatus
@@ -168,6 +168,7 @@ __all__ = [
     "FunctionInitializationContext",
     "FunctionSnapshotContext",
     "GraphError",
+    "HybridSource",
     "IdempotentSink",
     "IntervalJoin",
     "IntervalJoined",
@@ -211,6 +212,7 @@ __all__ = [
     "Sink",
     "SluicewayError",
     "Source",
+    "SourceSwitch",
     "StateError",
     "StateRows",
     "StateTtlConfig",
@@ -252,7 +254,7 @@ _HOMES = {
     "sluiceway.connector.two_phase_commit": "IdempotentSink TwoPhaseCommitSink",
     "sluiceway.config.settings": "Settings",
     "sluiceway.connector": "Sink Source",
-    "sluiceway.connector.lib": "Collected",
+    "sluiceway.connector.lib": "Collected HybridSource SourceSwitch",
     "sluiceway.elements": "Batch",
     "sluiceway.engine": "JobFailure JobResult JobStatus",
     "sluiceway.errors": "CheckpointError CheckpointFailedError ConfigurationError ConnectorError "

@@ -29,6 +29,8 @@ PLACES: Final[dict[str, str]] = {
     "FunctionSplit": "sluiceway.connector.lib.function:_Taken",
     "GeneratorSplit": "sluiceway.connector.lib.generator:_Lane",
     "GlobalWindow": "sluiceway.windows.base:GlobalWindow",
+    "HybridSplit": "sluiceway.connector.lib.hybrid.messages:Part",
+    "HybridState": "sluiceway.connector.lib.hybrid.messages:HybridState",
     "ListSnapshot": "sluiceway.operators.list_snapshot:ListSnapshot",
     "NoWatermarks": "sluiceway.eventtime:NoWatermarks",
     "OperatorSnapshot": "sluiceway.operators.snapshot:OperatorSnapshot",

@@ -26,6 +26,8 @@ TAGS = {
     "FunctionSplit",
     "GeneratorSplit",
     "GlobalWindow",
+    "HybridSplit",
+    "HybridState",
     "ListSnapshot",
     "NoWatermarks",
     "OperatorSnapshot",

@@ -32,6 +32,7 @@ _PROPERTIES: Final[dict[str, type]] = {
     "output_type": object,
     "rejects_records": object,
     "seekable": object,
+    "uses_events": object,
 }
 
 

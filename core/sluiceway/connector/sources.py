@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 from sluiceway.clock import Clock
 from sluiceway.connector.waits import Wait
 from sluiceway.elements import Batch
+from sluiceway.errors import ConnectorError
 from sluiceway.metrics import MetricGroup
 from sluiceway.util.overriding import override
 
@@ -73,6 +74,13 @@ Poll: TypeAlias = list[T] | Batch[T] | Wait | EndOfInput
 """Result of a reader's poll: records (at least one; the list is given away), a wait, or the end."""
 
 
+def _refuse_event(event: Any) -> None:
+    raise ConnectorError(
+        "this engine passes no events between readers and enumerators: a source that sends them declares it with "
+        "uses_events, and is then refused before it runs"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class ReaderContext:
     """Context of a reader.
@@ -84,6 +92,8 @@ class ReaderContext:
         wake: makes the runtime poll the reader soon; may be called from any thread.
         request_split: asks the enumerator for one more split.
         metrics: the reader's own metrics.
+        send_event: sends the enumerator a picklable object for :meth:`Enumerator.handle_event`, behind earlier
+            requests. For sources with :attr:`Source.uses_events`.
     """
 
     subtask: int
@@ -92,6 +102,7 @@ class ReaderContext:
     wake: Callable[[], None]
     request_split: Callable[[], None]
     metrics: MetricGroup
+    send_event: Callable[[Any], None] = _refuse_event
 
 
 class Reader(ABC, Generic[T_co]):
@@ -119,6 +130,9 @@ class Reader(ABC, Generic[T_co]):
     @abstractmethod
     def no_more_splits(self) -> None:
         """Note that no split will be added: return :data:`END_OF_INPUT` when all splits are read."""
+
+    def handle_event(self, event: Any) -> None:
+        """Handle what the enumerator sent with :meth:`EnumeratorContext.send_event`, in order with its splits."""
 
     @abstractmethod
     def poll(self, limit: int) -> Poll[T_co]:
@@ -210,6 +224,22 @@ class EnumeratorContext(ABC):
     def no_more_splits(self, reader: int) -> None:
         """Tell a reader that it will get no more splits."""
 
+    def send_event(self, reader: int, event: Any) -> None:
+        """Send a picklable object to a reader, for :meth:`Reader.handle_event`; dropped unless the reader runs.
+
+        A reader that restarts receives no earlier event: send what it has to know in
+        :meth:`Enumerator.add_reader`. For sources with :attr:`Source.uses_events`.
+        """
+        _refuse_event(event)
+
+    def call_async(self, work: Callable[[], Callable[[], None]]) -> None:
+        """Call what may block in another thread, and in the enumerator's thread the function that it returns.
+
+        Several are called one after the other, and :meth:`Enumerator.close` comes behind them if there was a
+        :meth:`Enumerator.first_search`. An exception fails the job. A runtime without threads calls both at once.
+        """
+        work()()
+
     @abstractmethod
     def wake(self, after_s: float = 0.0) -> None:
         """Have :meth:`Enumerator.run` called again, after a delay in seconds. From any thread."""
@@ -250,6 +280,9 @@ class Enumerator(ABC):
     @abstractmethod
     def handle_split_request(self, reader: int) -> None:
         """Handle a reader's request for one more split."""
+
+    def handle_event(self, reader: int, event: Any) -> None:
+        """Handle what a running reader sent with :attr:`ReaderContext.send_event`."""
 
     @abstractmethod
     def add_splits_back(self, splits: Sequence[Any], reader: int) -> None:
@@ -489,6 +522,14 @@ class Source(ABC, Generic[T_co]):
         Args:
             splits: each was read to its end; with the position where it was begun, or was then in a micro-batch.
         """
+
+    @property
+    def uses_events(self) -> bool:
+        """True if its readers and its enumerator send each other events.
+
+        Engines that read each split by itself refuse such a source: ``Feature.SOURCE_EVENTS``.
+        """
+        return False
 
     @property
     def needs_program(self) -> bool:

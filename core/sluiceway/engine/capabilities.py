@@ -40,6 +40,7 @@ class Feature(Enum):
     UNBOUNDED_SOURCES = _SOURCES, "sources without an end"
     PROGRAM_SOURCES = _SOURCES, "sources that are planned in the program itself (SparkSource)"
     COMMITTED_POSITIONS = _SOURCES, "sources that commit positions outside (KafkaSource, group_id)"
+    SOURCE_EVENTS = _SOURCES, "sources whose readers and enumerator send each other events (HybridSource)"
     WATERMARKS = _SOURCES, "timestamps and watermarks"
     IDLENESS = _SOURCES, "idle sources (with_idleness)"
     ALIGNMENT = _SOURCES, "sources that wait for one another (with_watermark_alignment)"

@@ -66,6 +66,10 @@ class _Enumerating(EnumeratorDriver):
     def deliver_end(self, reader: int) -> None:
         self._driver._post(reader, lambda r: r.no_more_splits())
 
+    def send_event(self, reader: int, event: Any) -> None:
+        sent = pickle.dumps(event)
+        self._driver._post(reader, lambda r: r.handle_event(pickle.loads(sent)))
+
     def wake(self, after_s: float = 0.0) -> None:
         self._driver._run_at.append(self._driver.clock.monotonic() + after_s)
         self._driver._waker.wake(-1)
@@ -237,6 +241,7 @@ class SourceDriver:
                 wake=lambda: self._waker.wake(index),
                 request_split=lambda: self._mail.append(lambda: self._driver.request(index)),
                 metrics=self.metrics[index],
+                send_event=lambda event: self._send_event(index, reader, event),
             )
         )
         self._readers[index] = reader
@@ -245,6 +250,15 @@ class SourceDriver:
         self._ended[index] = False
         self._driver.add_reader(index)
         reader.start()
+
+    def _send_event(self, index: int, reader: Reader[Any], event: Any) -> None:
+        sent = pickle.dumps(event)
+
+        def deliver() -> None:
+            if self._readers[index] is reader:  # one that has failed says nothing of the next
+                self._driver.event_received(index, pickle.loads(sent))
+
+        self._mail.append(deliver)
 
     def _reader(self, index: int) -> Reader[Any]:
         reader = self._readers[index]

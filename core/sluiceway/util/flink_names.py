@@ -193,7 +193,6 @@ _PACKAGE: Final[Mapping[str, str]] = {
     "JdbcSink": 'use sink("sql", ...)',
     "JdbcConnectionOptions": 'use sink("sql", ...)',
     "JdbcExecutionOptions": 'use sink("sql", ...)',
-    "HybridSource": "read the sources one after the other, or union() them",
     "KafkaSink": _KAFKA,
     "KafkaSource": _KAFKA,
     "KafkaSourceBuilder": _KAFKA,

@@ -13,6 +13,7 @@ from sluiceway.connector.lib.dead_letter_files import (
 from sluiceway.connector.lib.discard import DiscardSink
 from sluiceway.connector.lib.function import FunctionSource
 from sluiceway.connector.lib.generator import GeneratorSource
+from sluiceway.connector.lib.hybrid import HybridSource, SourceSwitch
 from sluiceway.connector.lib.print import PrintSink
 
 __all__ = [
@@ -24,10 +25,12 @@ __all__ = [
     "DiscardSink",
     "FunctionSource",
     "GeneratorSource",
+    "HybridSource",
     "PrintSink",
     "SequenceCheckSink",
     "SequenceChecker",
     "SequenceReport",
+    "SourceSwitch",
     "dead_letter_files",
     "delete_dead_letters",
     "read_dead_letters",

@@ -215,6 +215,8 @@ def _of_step(step: Any, among: Container[Feature]) -> Iterator[Feature]:
                 yield Feature.PROGRAM_SOURCES
             if step.source.commits_positions:
                 yield Feature.COMMITTED_POSITIONS
+            if step.source.uses_events:
+                yield Feature.SOURCE_EVENTS
             yield from _of_strategy(step.strategy)
             # A source may hold all its records, and they are looked through.
             if Feature.PROCESS_OBJECTS in among and handles_of(step.source):

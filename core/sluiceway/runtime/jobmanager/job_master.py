@@ -43,6 +43,7 @@ from sluiceway.runtime.messages.tasks import (
     ReportTask,
     ReportWatermark,
     RequestSplit,
+    SendEnumeratorEvent,
     StopSource,
 )
 from sluiceway.runtime.task.deployment import TaskDeployment
@@ -364,6 +365,14 @@ class JobMaster(Handlers):
     @handles(RequestSplit)
     def _split_requested(self, message: RequestSplit) -> None:
         self.sources.split_requested(message.vertex, message.subtask)
+
+    @handles(SendEnumeratorEvent)
+    def _event_received(self, message: SendEnumeratorEvent) -> None:
+        execution = self.executions.execution(message.attempt)
+        # One of an earlier attempt says nothing of the reader that has taken its place.
+        if execution is not None and execution.state is ExecutionState.RUNNING:
+            event = message.event
+            self.guard(lambda: self.sources.event_received(execution.vertex_id, execution.subtask, event.open()))
 
     @handles(ReportWatermark)
     def _watermark_reported(self, message: ReportWatermark) -> None:

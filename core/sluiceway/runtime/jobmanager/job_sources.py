@@ -11,7 +11,7 @@ from sluiceway.runtime.jobmanager.job_host import JobHost
 from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator
 from sluiceway.runtime.messages.base import TaskMessage
 from sluiceway.runtime.messages.payload import Payload
-from sluiceway.runtime.messages.tasks import AssignSplits, NoMoreSplits
+from sluiceway.runtime.messages.tasks import AssignSplits, NoMoreSplits, SendReaderEvent
 from sluiceway.steps import SourceStep
 
 __all__ = ["JobSources", "ReadingJob"]
@@ -103,6 +103,12 @@ class JobSources:
         if coordinator is not None:
             self._guarded(vertex_id, lambda: coordinator.split_requested(subtask))
 
+    def event_received(self, vertex_id: int, subtask: int, event: Any) -> None:
+        """Pass an event of a reader to its enumerator."""
+        coordinator = self._coordinators.get(vertex_id)
+        if coordinator is not None:
+            self._guarded(vertex_id, lambda: coordinator.event_received(subtask, event))
+
     def snapshot(self) -> dict[str, Any]:
         """Return by uid of a source the splits that its enumerator has not assigned."""
         return {self._job.graph.vertex(id_).uid: c.snapshot() for id_, c in self._coordinators.items()}
@@ -156,6 +162,9 @@ class JobSources:
                 AssignSplits(job.name, job.epoch, attempt(reader), Payload(list(splits)))
             ),
             no_more=lambda reader: job.send(NoMoreSplits(job.name, job.epoch, attempt(reader))),
+            send_event=lambda reader, event: job.send(
+                SendReaderEvent(job.name, job.epoch, attempt(reader), Payload(event))
+            ),
             restored=restored,
             post=lambda action, after_s: host.post(lambda: self._guarded(vertex_id, action), after_s),
             search=lambda work, done: host.search(

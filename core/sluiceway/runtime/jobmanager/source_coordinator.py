@@ -43,6 +43,7 @@ class SourceCoordinator(EnumeratorDriver):
         no_more: notifies a reader that no splits will come.
         post: calls an action in the job master's thread after a delay in seconds; from any thread.
         search: does blocking work in another thread, one after the other, and reports its end in the job master's.
+        send_event: sends an event to a reader.
         restored: what an earlier enumerator's snapshot returned, or None.
     """
 
@@ -56,11 +57,13 @@ class SourceCoordinator(EnumeratorDriver):
         no_more: Callable[[int], None],
         post: Callable[[Callable[[], None], float], Scheduled],
         search: _Search,
+        send_event: Callable[[int, Any], None] = lambda reader, event: None,
         restored: Any = None,
     ) -> None:
         super().__init__(source, parallelism, clock, restored=restored)
         self._assign = assign
         self._end = no_more
+        self._send_event = send_event
         self._post = post
         self._search = search
         # The enumerator whose first search is under way. All that comes up meanwhile waits for its end.
@@ -141,6 +144,22 @@ class SourceCoordinator(EnumeratorDriver):
             self._end(reader)
         else:
             self._early_ends.add(reader)
+
+    @override
+    def send_event(self, reader: int, event: Any) -> None:
+        if reader in self._readers:
+            self._send_event(reader, event)
+
+    @override
+    def call_async(self, work: Callable[[], Callable[[], None]]) -> None:
+        self._search(work, self._called)
+
+    def _called(self, take: Callable[[], None], error: BaseException | None) -> None:
+        if self.enumerator is None:
+            return  # it was closed
+        if error is not None:
+            raise error
+        take()
 
     def wake(self, after_s: float = 0.0) -> None:
         """Run the enumerator soon. From any thread."""

@@ -24,6 +24,8 @@ __all__ = [
     "ReportTask",
     "ReportWatermark",
     "RequestSplit",
+    "SendEnumeratorEvent",
+    "SendReaderEvent",
     "StopSource",
     "StoreStatePart",
     "TriggerCheckpoint",
@@ -56,6 +58,13 @@ class AssignSplits(TaskMessage, frozen=True):
 
 class NoMoreSplits(TaskMessage, frozen=True):
     """The reader of an attempt has all the splits that it will get."""
+
+
+class SendReaderEvent(TaskMessage, frozen=True):
+    """Event of the enumerator for the reader of an attempt."""
+
+    large: ClassVar[bool] = True
+    event: Payload[Any]
 
 
 class StopSource(TaskMessage, frozen=True):
@@ -101,6 +110,13 @@ class RequestSplit(JobMessage, frozen=True):
 
     vertex: int
     subtask: int
+
+
+class SendEnumeratorEvent(TaskMessage, frozen=True):
+    """Event of the reader of an attempt for its enumerator."""
+
+    large: ClassVar[bool] = True
+    event: Payload[Any]
 
 
 class ReportWatermark(TaskMessage, frozen=True):

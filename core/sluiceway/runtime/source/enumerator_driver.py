@@ -125,6 +125,11 @@ class EnumeratorDriver(EnumeratorContext):
         if self.enumerator is not None:
             self.enumerator.handle_split_request(reader)
 
+    def event_received(self, reader: int, event: Any) -> None:
+        """Have the enumerator handle an event of a reader."""
+        if self.enumerator is not None:
+            self.enumerator.handle_event(reader, event)
+
     def add_splits_back(self, splits: list[Any], reader: int) -> None:
         """Return splits to the enumerator that a reader has lost."""
         self.no_more.discard(reader)

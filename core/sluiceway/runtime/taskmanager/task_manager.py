@@ -32,6 +32,8 @@ from sluiceway.runtime.messages.tasks import (
     NoMoreSplits,
     ReportTask,
     RequestSplit,
+    SendEnumeratorEvent,
+    SendReaderEvent,
     StopSource,
     TriggerCheckpoint,
 )
@@ -208,14 +210,16 @@ class TaskManager(Handlers):
     @handles(AssignSplits)
     def assign_splits(self, message: AssignSplits) -> None:
         """Add splits to a reader, between its batches."""
-        try:
-            splits: Sequence[Any] = self._open(message.splits, "splits")
-        except Exception as error:
-            if (task := self._tasks.get(message.attempt)) is not None:
-                self._cancel(task)
-            self._failed(message, message.attempt, error)
-        else:
-            self._with_source(message, lambda source: source.add_splits(splits))
+        self._with_opened(message, message.splits, "splits", lambda source, splits: source.add_splits(splits))
+
+    @handles(SendReaderEvent)
+    def send_reader_event(self, message: SendReaderEvent) -> None:
+        """Pass an event of the enumerator to a reader, between its batches."""
+
+        def handle(source: SourceInput, event: Any) -> None:
+            source.call_reader(lambda reader: reader.handle_event(event))
+
+        self._with_opened(message, message.event, "event", handle)
 
     @handles(NoMoreSplits)
     def no_more_splits(self, message: NoMoreSplits) -> None:
@@ -315,6 +319,18 @@ class TaskManager(Handlers):
         if task is not None and isinstance(task.input, SourceInput):
             task.mail(partial(action, task.input))
 
+    def _with_opened(
+        self, message: TaskMessage, payload: Payload[Any], what: str, action: Callable[[SourceInput, Any], None]
+    ) -> None:
+        try:
+            opened = self._open(payload, what)
+        except Exception as error:
+            if (task := self._tasks.get(message.attempt)) is not None:
+                self._cancel(task)
+            self._failed(message, message.attempt, error)
+        else:
+            self._with_source(message, lambda source: action(source, opened))
+
     def _reader_maker(self, task: Task) -> Callable[[], Reader[Any]]:
         d = task.deployment
         step = d.vertex.head.step
@@ -327,6 +343,7 @@ class TaskManager(Handlers):
             wake=lambda: worker.mail(lambda: worker.wake(task)),
             request_split=lambda: self._send(RequestSplit(d.job, d.epoch, d.vertex.id, d.subtask)),
             metrics=task.reader_metrics(),
+            send_event=lambda event: self._send(SendEnumeratorEvent(d.job, d.epoch, d.attempt_id, Payload(event))),
         )
         # Made when the task opens its input: what it raises fails the task, and not the deployment.
         return lambda: checked(step.source.create_reader(context), Reader, step.source, "create_reader")

@@ -64,6 +64,11 @@ class SourceTold:
                 "option source says what to read: 'package.module:function', or the name of a connector"
             )
         source: Source[Any] = made_by("source", given["source"], Source, arguments)  # type: ignore[type-abstract]
+        if source.uses_events:
+            raise ConfigurationError(
+                f"source {source.name} has readers and an enumerator that send each other events, which Spark's "
+                "data sources cannot: read each of its sources by itself"
+            )
         most = source.max_readers
         readers = _number(given, "parallelism", 1, min(parallelism, most or parallelism))
         if most is not None and readers > most:

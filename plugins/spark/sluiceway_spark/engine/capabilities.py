@@ -41,6 +41,7 @@ def hosted(settings: Settings) -> Capabilities:
 
 _ONE_WAY: Final = "records go through Spark in one direction"
 _HOSTED_INSTEAD: Final = "run it with --hosted, or on engine 'local'"
+_NO_EVENTS: Final = Unsupported("Spark plans what readers read before they run", _HOSTED_INSTEAD)
 _AGAIN: Final = Unsupported("a batch job of Spark's takes none", "leave it out, or run it with --hosted")
 
 _LOGS: Final = (
@@ -55,6 +56,7 @@ def batch(settings: Settings) -> Capabilities:
     )
     lacks = {
         Feature.UNBOUNDED_SOURCES: Unsupported("a batch job ends", _HOSTED_INSTEAD),
+        Feature.SOURCE_EVENTS: _NO_EVENTS,
         Feature.ITERATIONS: Unsupported(_ONE_WAY, _HOSTED_INSTEAD),
         Feature.PROCESS_OBJECTS: ONE_PROCESS,
         Feature.CHECKPOINTS: _AGAIN,
@@ -100,6 +102,7 @@ def stream(settings: Settings) -> Capabilities:
             "micro-batches are planned where there is no session",
             "run it without --checkpoints and --from, as a batch job, or with --hosted",
         ),
+        Feature.SOURCE_EVENTS: _NO_EVENTS,
         Feature.ALIGNMENT: Unsupported("a micro-batch reads each source as far as that has come", _HOSTED_INSTEAD),
         Feature.ITERATIONS: Unsupported(_ONE_WAY, _HOSTED_INSTEAD),
         Feature.PROCESS_OBJECTS: ONE_PROCESS,

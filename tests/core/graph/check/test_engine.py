@@ -51,6 +51,7 @@ class SessionSink(ExactSink):
 class SessionSource(CollectionSource[int]):
     needs_program = True
     commits_positions = True
+    uses_events = True
 
 
 class Expires(sw.MapFunction[int, int]):

@@ -9,6 +9,7 @@ from patience import PATIENT_S
 import sluiceway as sw
 from sluiceway.clock import VirtualClock
 from sluiceway.connector import Boundedness, Enumerator, SimpleEnumerator, SimpleReader, Source, Wait
+from sluiceway.connector.lib import CollectionSource
 from sluiceway.errors import CheckpointFailedError, ConnectorError, StateError
 from sluiceway.runtime.jobmanager.source_coordinator import SourceCoordinator
 from sluiceway.runtime.loop.tasklet import Scheduled
@@ -534,3 +535,62 @@ def test_an_enumerator_that_cannot_take_splits_back_ends_the_job():
     pipeline.generate(rate=100).map(lambda n: n).collect()
     with pytest.raises(ConnectorError, match="they are gone"):
         pipeline.run(restart="fixed-delay:3:0ms")
+
+
+def test_events_come_to_readers_that_run_and_others_are_dropped() -> None:
+    class Echo(SimpleEnumerator):
+        def handle_event(self, reader, event):
+            for each in (0, 1):
+                self._context.send_event(each, (event, reader))
+
+    class Echoed(CollectionSource):
+        def create_enumerator(self, context, restored=None):
+            return Echo(context, [])
+
+    sent = []
+    coordinator = SourceCoordinator(
+        Echoed([]),
+        2,
+        VirtualClock(),
+        assign=lambda reader, splits: None,
+        no_more=print,
+        post=lambda action, after_s: action(),
+        search=lambda work, done: done(work(), None),
+        send_event=lambda reader, event: sent.append((reader, event)),
+    )
+    coordinator.start()
+    coordinator.reader_ready(1)
+    coordinator.event_received(1, "one")
+    coordinator.reader_ready(0)
+    coordinator.reader_failed(1)
+    coordinator.event_received(0, "two")
+    assert sent == [(1, ("one", 1)), (0, ("two", 0))]
+
+
+def test_what_a_call_returns_is_called_behind_it_unless_the_source_was_closed() -> None:
+    calls, called = [], []
+
+    def search(work, done):
+        calls.append((work, done))
+
+    coordinator = SourceCoordinator(
+        CollectionSource([]),
+        1,
+        VirtualClock(),
+        assign=lambda reader, splits: None,
+        no_more=lambda reader: None,
+        post=lambda action, after_s: Scheduled(lambda: None),
+        search=search,
+    )
+    coordinator.start()
+    for name in ("first", "second"):
+        coordinator.call_async(lambda name=name: lambda: called.append(name))
+    (work, done), (late, late_done) = calls
+    assert called == []
+    done(work(), None)
+    assert called == ["first"]
+    with pytest.raises(OSError, match="no store"):
+        done(None, OSError("no store"))
+    coordinator.close()
+    late_done(late(), None)
+    assert called == ["first"]

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from typing_extensions import TypeAliasType
 
+from sluiceway.connector.lib import HybridSource
 from sluiceway.connector.lib.collection import CollectionSource
 from sluiceway.connector.lib.generator import GeneratorSource
 from sluiceway.elements import MAX_WATERMARK, MIN_WATERMARK, Batch
@@ -262,6 +263,10 @@ def _module(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sources_of_a_test", sys.modules[__name__])
 
 
+def hybrid() -> HybridSource[int]:
+    return HybridSource(CollectionSource([1]), CollectionSource([2]))
+
+
 def test_a_function_makes_the_source() -> None:
     made = told(source="sources_of_a_test:numbers", source__count="7", maxRecords="5", maxWait="0.25")
     assert repr(made.source) == "CollectionSource(7 elements)"
@@ -289,6 +294,10 @@ def test_there_are_no_more_readers_than_the_source_has() -> None:
         ({"source": "nothing_of_the_kind:x"}, "nothing_of_the_kind"),
         ({"source": "sources_of_a_test:nobody"}, "has no 'nobody'"),
         ({"source": "sources_of_a_test:HERE"}, "no function that makes one"),
+        (
+            {"source": "sources_of_a_test:hybrid"},
+            "HybridSource .* send each other events, which Spark's data sources",
+        ),
         ({"source": "sources_of_a_test:told"}, "option source says what to read"),
         ({"source": "sources_of_a_test:numbers", "source__size": "7"}, "size"),
         (

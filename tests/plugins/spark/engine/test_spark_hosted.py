@@ -17,8 +17,9 @@ import pytest
 from patience import PATIENT_S
 
 import sluiceway as sw
+from sluiceway.connector.lib import CollectionSource
 from sluiceway.engine import JobStatus
-from sluiceway.errors import ConfigurationError, NoResourceAvailableError, SluicewayError
+from sluiceway.errors import ConfigurationError, GraphError, NoResourceAvailableError, SluicewayError
 from sluiceway.testing.exactly_once import FailOnce, KeySequence, NumberFiles
 from sluiceway_spark.hosted.shared_storage import SharedPlaces
 
@@ -49,6 +50,16 @@ def counts(**options: Any) -> list[Any]:
 @pytest.mark.pysparks
 def test_results_are_those_of_one_process() -> None:
     assert counts(**HOSTED) == counts()
+
+
+def test_sources_one_after_the_other_are_read_by_hosted_workers_alone() -> None:
+    flow = sw.Pipeline("hybrid", parallelism=2)
+    source = sw.HybridSource(CollectionSource(range(50)), CollectionSource(range(50, 100)))
+    numbers = flow.source(source).collect()
+    with pytest.raises(GraphError, match=r"in a batch job does not have .*\(HybridSource\): .* with --hosted"):
+        flow.run(engine="spark")
+    flow.run(**HOSTED)
+    assert sorted(numbers) == list(range(100))
 
 
 def test_there_are_as_many_workers_as_the_parallelism_where_nobody_says() -> None:
