@@ -7,7 +7,6 @@ import pickle
 import re
 import signal
 import threading
-import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from patience import PATIENT_S
 
 import sluiceway as sw
-from sluiceway.api.notebook import in_notebook, without_engine_frames
+from sluiceway.api.notebook import in_notebook
 
 nbformat = pytest.importorskip("nbformat", reason="not installed: pip install nbclient ipykernel")
 nbclient = pytest.importorskip("nbclient", reason="not installed: pip install nbclient ipykernel")
@@ -150,19 +149,8 @@ def test_a_handle_shows_itself_until_the_job_ends(notebook: Notebook) -> None:
     assert "<b>slow</b> finished" in shown
 
 
-def frames(error: BaseException) -> list[str]:
-    return [frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)]
-
-
-def test_outside_of_a_notebook_nothing_is_different() -> None:
+def test_a_program_is_no_notebook() -> None:
     assert not in_notebook()
-    flow = sw.Pipeline("x")
-    flow.from_collection([0]).map(lambda n: 1 // n).for_each(print)
-    with pytest.raises(ZeroDivisionError) as caught:
-        flow.run()
-    assert len(frames(caught.value)) > 5
-    short = without_engine_frames(caught.value)
-    assert frames(short) == ["test_outside_of_a_notebook_nothing_is_different", "<lambda>"]
 
 
 def test_the_text_of_a_plan_is_a_text() -> None:

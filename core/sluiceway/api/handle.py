@@ -44,11 +44,13 @@ class JobHandle(Hinting):
         self._thread = start_job_thread(job, self._run, name)
 
     def _run(self) -> None:
+        from sluiceway.api.tracebacks import without_engine_frames
+
         try:
             result = self._job.run()
         except BaseException as error:
             self._ended()
-            self._done.set_exception(error)
+            self._done.set_exception(without_engine_frames(error))
         else:
             self._ended()
             self._done.set_result(result)

@@ -1,9 +1,8 @@
-"""Jobs in a notebook: live figures below the cell, interrupts, and tracebacks without frames of the engine."""
+"""Jobs in a notebook: live figures below the cell, and interrupts."""
 
 from __future__ import annotations
 
 import contextvars
-import os
 import sys
 import threading
 import time
@@ -11,24 +10,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from html import escape
 from importlib import import_module
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from sluiceway.api.interrupts import cancel_on_sigint
 from sluiceway.engine import Job, JobResult
-from sluiceway.util.source_paths import CORE
 
 if TYPE_CHECKING:
     from sluiceway.metrics import JobMetrics
     from sluiceway.monitoring.rates import RateMeter
 
-__all__ = ["LiveView", "in_notebook", "job_html", "run_in_notebook", "without_engine_frames"]
+__all__ = ["LiveView", "in_notebook", "job_html", "run_in_notebook"]
 
 _FIRST_S: Final = 0.5
 """Jobs that end earlier are not shown."""
 _PERIOD_S: Final = 1.0
-_MOST_CAUSES: Final = 20
-_GENERATED: Final = "<sluiceway"
 _STYLE: Final = "font-variant-numeric: tabular-nums; margin: 0.3em 0"
 
 
@@ -44,16 +39,10 @@ def run_in_notebook(job: Job, name: str) -> JobResult:
 
     Raises:
         KeyboardInterrupt: the cell was interrupted; the job was cancelled.
-        BaseException: what the job failed with, with the user's frames.
+        BaseException: what the job failed with.
     """
-    __tracebackhide__ = True  # the frame of this function, in IPython and pytest
     with cancel_on_sigint(job) as interrupts, _shown(job, name):
-        try:
-            result = job.run()
-        except BaseException as error:
-            without_engine_frames(error)
-            # `from` would set __suppress_context__, which hides the exception in whose handler it was raised.
-            raise
+        result = job.run()
     interrupts.raise_if_any(name)
     return result
 
@@ -168,31 +157,3 @@ def _age(seconds: float) -> str:
     from sluiceway.monitoring.figures import show_seconds
 
     return show_seconds(round(seconds))
-
-
-def without_engine_frames(error: BaseException) -> BaseException:
-    """Return an error whose traceback, and those of its causes, have no frame of the engine, if others are left.
-
-    With ``SLUICEWAY_TRACEBACK=1`` they stay.
-    """
-    if os.environ.get("SLUICEWAY_TRACEBACK", "") in ("", "0"):
-        one: BaseException | None = error
-        # Bounded, as causes can form a circle.
-        for _ in range(_MOST_CAUSES):
-            if one is None:
-                break
-            one.__traceback__ = _users(one.__traceback__) or one.__traceback__
-            one = one.__cause__ or one.__context__
-    return error
-
-
-def _users(traceback: TracebackType | None) -> TracebackType | None:
-    kept = []
-    while traceback is not None:
-        if not traceback.tb_frame.f_code.co_filename.startswith((CORE, _GENERATED)):
-            kept.append(traceback)
-        traceback = traceback.tb_next
-    found = None
-    for one in reversed(kept):
-        found = TracebackType(found, one.tb_frame, one.tb_lasti, one.tb_lineno)
-    return found

@@ -337,21 +337,14 @@ class Pipeline(Program, metaclass=HintingType):
             BaseException: what a user's function, a source or a sink raised, with notes that name the step,
                 the subtask and the record.
         """
-        from sluiceway.api.interrupts import cancel_on_sigint, say_cancelling
-        from sluiceway.api.notebook import in_notebook, run_in_notebook
+        from sluiceway.api.tracebacks import without_engine_frames
 
-        __tracebackhide__ = True  # where a notebook shows the traceback of a job
-        job = self.prepare(resolve(options).settings)
-        self._under_way.add(job)
         try:
-            if in_notebook():
-                return run_in_notebook(job, self._name)
-            with cancel_on_sigint(job, first=say_cancelling) as interrupts:
-                result = job.run()
-            interrupts.raise_if_any(self._name)
-            return result
-        finally:
-            self._under_way.discard(job)
+            return self._run(resolve(options).settings)
+        except BaseException as error:
+            without_engine_frames(error)
+            # Alone, it adds no frame of this function, and leaves what was handled when the error was raised.
+            raise
 
     async def start(self, **options: Unpack[RunOptions]) -> JobHandle:
         """Start the pipeline in a thread of its own, and return at once.
@@ -461,6 +454,22 @@ class Pipeline(Program, metaclass=HintingType):
         for collected in self._collected:
             collected.clear()
         return job
+
+    def _run(self, settings: Settings) -> JobResult:
+        from sluiceway.api.interrupts import cancel_on_sigint, say_cancelling
+        from sluiceway.api.notebook import in_notebook, run_in_notebook
+
+        job = self.prepare(settings)
+        self._under_way.add(job)
+        try:
+            if in_notebook():
+                return run_in_notebook(job, self._name)
+            with cancel_on_sigint(job, first=say_cancelling) as interrupts:
+                result = job.run()
+            interrupts.raise_if_any(self._name)
+            return result
+        finally:
+            self._under_way.discard(job)
 
     def _read(self, source: Source[T], strategy: WatermarkStrategy[Any] | None = None) -> DataStream[T]:
         if strategy is not None:

@@ -111,11 +111,13 @@ class CloseableIterator(Iterator[T], Generic[T]):
 
 
 def _run(job: Job, exchange: _Exchange) -> None:
+    from sluiceway.api.tracebacks import without_engine_frames
+
     failure: BaseException | None = None
     try:
         job.run()
     except BaseException as error:
-        failure = error
+        failure = without_engine_frames(error)
     exchange.end(failure)
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,19 +13,19 @@ from sluiceway.cli import output
 from sluiceway.cli.output import say
 from sluiceway.errors import ConfigurationError, ConnectorError, SluicewayError
 from sluiceway.util.redaction import redact
-from sluiceway.util.source_paths import CORE
 
 if TYPE_CHECKING:
-    from traceback import FrameSummary, TracebackException
+    from traceback import TracebackException
 
     import click
+
+    from sluiceway.runtime.failures.users_frames import UsersFrames
 
 __all__ = ["TRACEBACK_FLAG", "report", "show", "wants_engine_frames", "warn"]
 
 TRACEBACK_FLAG: Final = "sluiceway.traceback"
 """Key in ``click.Context.meta`` that notes whether ``--traceback`` was given."""
 
-_FRAME: Final = re.compile(r'  File "([^"]*)", line ')
 _VARIABLE: Final = "SLUICEWAY_TRACEBACK"
 # The mark of sluiceway.runtime.failures.explanation, which is not loaded for it alone.
 NOTED: Final = "_sluiceway_noted"
@@ -92,7 +91,8 @@ def _told(error: BaseException, engine_frames: bool) -> list[str]:
     before = []
     if not engine_frames:
         # Notes say that a step's function failed, even if that is a built-in one without a frame: map(int).
-        if _users(told.stack) or getattr(error, "__notes__", None) or isinstance(error, SyntaxError):
+        reached = bool(_users_frames().of_stack(told.stack))
+        if reached or getattr(error, "__notes__", None) or isinstance(error, SyntaxError):
             _leave_out_engine(told)
         else:
             before = ["error: a fault inside Sluiceway or a plugin, not in the pipeline's own code:"]
@@ -130,11 +130,12 @@ def _raised_in_step(error: SluicewayError) -> list[str]:
     from traceback import TracebackException
 
     told = TracebackException.from_exception(error)
-    causing = _users(told.__cause__.stack) if told.__cause__ else []
+    users = _users_frames()
+    causing = users.of_stack(told.__cause__.stack) if told.__cause__ else []
     if isinstance(error, ConnectorError):
         # The message says what was refused; the frames of the library that a connector has asked say no more.
         causing = [frame for frame in causing if not _is_of_library(frame.filename)]
-    if not _users(told.stack) and not causing:
+    if not users.of_stack(told.stack) and not causing:
         return []
     _leave_out_engine(told)
     return "".join(told.format()).splitlines()
@@ -153,46 +154,24 @@ def _of_worker(error: BaseException, *, notes_suffice: bool = True) -> list[str]
     shipping = sys.modules.get("sluiceway.runtime.messages.pickling")
     if shipping is None or not isinstance(error.__cause__, shipping.RemoteTraceback):
         return []
+    from sluiceway.runtime.failures.users_frames import has_frames
+
     said = str(error.__cause__).splitlines()
-    lines: list[str] = []
-    users, shown = False, True
-    for line in said:
-        if frame := _FRAME.match(line):
-            shown = _is_users(frame[1], users)
-            users = users or shown
-        # Four spaces: the source of the frame above. Everything else is a heading or a message.
-        elif not line.startswith("    "):
-            shown = True
-        if shown:
-            lines.append(line)
+    lines = _users_frames().of_lines(said)
     notes = getattr(error, "__notes__", ())
     known = set(said)
-    shows = users or (notes and notes_suffice)
+    shows = has_frames(lines) or (notes and notes_suffice)
     return [*lines, *(note for note in notes if not known.issuperset(note.splitlines()))] if shows else []
-
-
-def _users(stack: Iterable[FrameSummary]) -> list[FrameSummary]:
-    """Return the frames of the user's own code and of what it called; none if it was not reached."""
-    kept: list[FrameSummary] = []
-    for frame in stack:
-        if _is_users(frame.filename, bool(kept)):
-            kept.append(frame)
-    return kept
-
-
-def _is_users(filename: str, within: bool) -> bool:
-    """Return whether a frame is of the user's own code or, ``within`` it, of what that called."""
-    hidden = (CORE, "<sluiceway", *_folders_of_plugins_and_click())
-    # What the standard library does on our behalf is ours; what the user's code has it do is not.
-    return not filename.startswith(hidden) and (within or not _is_standard(filename))
 
 
 def _is_of_library(filename: str) -> bool:
     return f"-packages{os.sep}" in filename or filename.startswith((_STANDARD, "<frozen "))
 
 
-def _is_standard(filename: str) -> bool:
-    return filename.startswith(_STANDARD) and "-packages" + os.sep not in filename
+def _users_frames() -> UsersFrames:
+    from sluiceway.runtime.failures.users_frames import UsersFrames
+
+    return UsersFrames(_folders_of_plugins_and_click())
 
 
 def _folders_of_plugins_and_click() -> Iterator[str]:
@@ -201,16 +180,15 @@ def _folders_of_plugins_and_click() -> Iterator[str]:
     if "sluiceway.plugins.manager" in sys.modules:
         from sluiceway.plugins import default_manager
 
-        for plugin in default_manager().plugins:
-            module = sys.modules.get(plugin.target.partition(":")[0])
-            yield from (folder + os.sep for folder in getattr(module, "__path__", ()))
+        yield from default_manager().folders()
 
 
 def _leave_out_engine(told: TracebackException) -> None:
+    users = _users_frames()
     todo, seen = [told], {id(told)}
     while todo:  # not recursive: users' causes and groups may be thousands deep
         each = todo.pop()
-        each.stack[:] = _users(each.stack)
+        each.stack[:] = users.of_stack(each.stack)
         for other in (each.__cause__, each.__context__, *(each.exceptions or ())):
             if other is not None and id(other) not in seen:
                 seen.add(id(other))

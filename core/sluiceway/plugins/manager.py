@@ -180,6 +180,12 @@ class PluginManager:
         self.load()
         return sorted(self._plugins.values(), key=lambda p: (p.name, p.distribution))
 
+    def folders(self) -> Iterator[str]:
+        """Yield the folders of the plugins' packages, with a separator at the end: frames there are no user's."""
+        for plugin in self.plugins:
+            module = sys.modules.get(plugin.target.partition(":")[0])
+            yield from (folder + os.sep for folder in getattr(module, "__path__", ()))
+
     @property
     def problems(self) -> list[Problem]:
         """Problems found so far."""

@@ -252,7 +252,8 @@ def test_a_fault_of_ours_says_so_and_shows_everything(
         return {}["broken"]
 
     monkeypatch.setattr(Pipeline, "prepare", broken)
-    monkeypatch.setattr("sluiceway.cli.errors._STANDARD", os.path.dirname(__file__))  # as if this file were none
+    # As if this file were none of the user's.
+    monkeypatch.setattr("sluiceway.runtime.failures.users_frames._STANDARD", os.path.dirname(__file__))
     write("job.py", "flow = sw.Pipeline()")
     result = sluiceway("run", "job.py")
     assert result.exit_code == 1

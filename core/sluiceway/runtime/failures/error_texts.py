@@ -7,8 +7,8 @@ from threading import Thread
 from typing import Final, TypeVar
 
 from sluiceway.errors import SluicewayError
+from sluiceway.runtime.failures.users_frames import UsersFrames
 from sluiceway.util.redaction import redact_urls
-from sluiceway.util.source_paths import CORE
 
 __all__ = [
     "LIMIT_S",
@@ -127,16 +127,7 @@ def users_traceback(error: BaseException) -> str:
     """Return :func:`format_error`, or what it was in a worker, without the frames of this package."""
     remote = getattr(error.__cause__, "remote_traceback", None)
     text = remote if isinstance(remote, str) else format_error(error)
-    kept: list[str] = []
-    shown = True
-    for line in text.splitlines():
-        if line.startswith('  File "'):
-            shown = not line.startswith((f'  File "{CORE}', '  File "<sluiceway'))
-        elif not line.startswith("    "):
-            shown = True
-        if shown:
-            kept.append(line)
-    return "\n".join(kept)
+    return "\n".join(UsersFrames().of_lines(text.splitlines()))
 
 
 def cut(lines: Iterable[str]) -> str:

@@ -31,6 +31,7 @@ from sluiceway.runtime.failures.error_texts import (
     is_too_slow,
     within,
 )
+from sluiceway.runtime.failures.explanation import add_note
 from sluiceway.serializers.byvalue import ValuePickler
 from sluiceway.serializers.program_classes import ClassCollector, ProgramClasses
 from sluiceway.util.trial_pickling import trial
@@ -163,7 +164,9 @@ def dump_error(error: BaseException) -> bytes:
     said = describe(error)
     notes = _notes_of(error)
     pickled = b"" if is_too_slow(said) else _pickle_error(error)
-    return dump((pickled, said, notes, format_error(error, said)))
+    # One that has come from another worker, through a channel, has its frames there.
+    text = getattr(error.__cause__, "remote_traceback", None) or format_error(error, said)
+    return dump((pickled, said, notes, text))
 
 
 def load_error(data: bytes) -> BaseException:
@@ -175,8 +178,10 @@ def load_error(data: bytes) -> BaseException:
         error = within(LIMIT_S, lambda: _loaded(pickled), lambda _: None)
     if error is None:
         error = WorkerError(said)
+    # A __reduce__ of its own, as that of json.JSONDecodeError, leaves them out.
+    if not getattr(error, "__notes__", None):
         for note in notes:
-            error.add_note(note)
+            add_note(error, note)
     if error.__cause__ is None:
         error.__cause__ = RemoteTraceback(text)
     return error

@@ -260,3 +260,14 @@ def test_a_function_of_a_module_that_pickle_does_not_find_is_not_blamed_on_the_s
 
 def test_a_pool_that_has_lost_a_process_is_explained() -> None:
     assert "in a module that can be imported" in hinted(BrokenProcessPool("terminated abruptly"))
+
+
+def test_what_passes_through_another_worker_has_the_traceback_of_the_first() -> None:
+    try:
+        raise load_error(dump_error(raised(ValueError("bad"))))
+    except ValueError as received:
+        again = load_error(dump_error(received))
+    cause = again.__cause__
+    assert isinstance(cause, RemoteTraceback)
+    assert cause.remote_traceback.count("Traceback") == 1
+    assert "in raised" in cause.remote_traceback
