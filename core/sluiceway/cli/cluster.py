@@ -66,7 +66,11 @@ def cluster() -> None:
 @cluster.command()
 @click.option("--workers", metavar="N", help="Largest number of worker processes. Default: 2.")
 @click.option(
-    "--slots", type=click.IntRange(1), default=2, show_default=True, help="Number of task slots per worker."
+    "--slots",
+    type=click.IntRange(1, 32_768),
+    default=2,
+    show_default=True,
+    help="Number of task slots per worker.",
 )
 @click.option(
     "--release-after",

@@ -20,7 +20,7 @@ __all__ = ["rescale"]
 @click.option(
     "--parallelism",
     "-p",
-    type=click.IntRange(1),
+    type=click.IntRange(1, 32_768),
     metavar="N",
     help="Parallelism of all steps for which the program sets none.",
 )

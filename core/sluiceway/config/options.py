@@ -36,10 +36,6 @@ def _whole(least: int, most: int | None = None) -> Callable[[object], int]:
     return parse
 
 
-def _seed(value: object) -> int:
-    return _whole(-(2**63), 2**63 - 1)(value)
-
-
 def _name(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise UnfitError
@@ -186,15 +182,25 @@ class Option:
         return "SLUICEWAY_" + self.name.upper().replace("-", "_")
 
 
+def _number(name: str, field: str, least: int, most: int | None = None) -> Option:
+    values = f">= {least}" if most is None else f"from {least} to {most}"
+    return Option(name, field, f"a whole number {values}", _whole(least, most))
+
+
+# The limit of max parallelism, which is that of key groups.
+_MOST_SUBTASKS: Final = 32_768
+# A worker allocates its buffers when it starts: these are 32 GiB.
+_MOST_BUFFERS: Final = 1 << 20
+
 _A_SIZE: Final = "a size such as 512mb, 2gb or a number of bytes"
 _A_DURATION: Final = "a duration such as 100ms, 5s or a whole number of ms"
 
 OPTIONS: Final[Mapping[str, Option]] = {
     option.name: option
     for option in (
-        Option("parallelism", "parallelism", "a whole number >= 1", _whole(1)),
-        Option("max-parallelism", "max_parallelism", "a whole number from 1 to 32768", _whole(1, 32768)),
-        Option("workers", "workers", "a whole number >= 0", _whole(0)),
+        _number("parallelism", "parallelism", 1, _MOST_SUBTASKS),
+        _number("max-parallelism", "max_parallelism", 1, _MOST_SUBTASKS),
+        _number("workers", "workers", 0, _MOST_SUBTASKS),
         Option("engine", "engine", "the name of an engine", _name),
         Option("hosted", "hosted", "true or false", _truth),
         Option("state-backend", "state_backend", "the name of a state backend", _name),
@@ -204,7 +210,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("local-aggregation", "local_aggregation", "exact, all or off", _one_of("exact", "all", "off")),
         Option("scheduler", "scheduler", "the name of a scheduling strategy", _name),
         Option("buffer-timeout", "buffer_timeout_ms", f"-1 or {_A_DURATION}", _duration(-1)),
-        Option("batch-size", "batch_size", "a whole number >= 1", _whole(1)),
+        _number("batch-size", "batch_size", 1),
         Option("latency-interval", "latency_interval_ms", _A_DURATION, _duration(0)),
         Option("auto-watermark-interval", "auto_watermark_interval_ms", _A_DURATION, _duration(0)),
         Option("metrics", "metrics", "a list of names of metrics reporters", _names),
@@ -212,7 +218,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("restart", "restart", "a restart strategy, such as fixed-delay:3:1s", _name),
         Option("heartbeat-timeout", "heartbeat_timeout_ms", f"{_A_DURATION}, at least 100ms", _duration(100)),
         Option("cancellation-timeout", "cancellation_timeout_ms", _A_DURATION, _duration(0)),
-        Option("network-buffers", "network_buffers", "a whole number >= 2", _whole(2)),
+        _number("network-buffers", "network_buffers", 2, _MOST_BUFFERS),
         Option("log-level", "log_level", "one of " + ", ".join(LOG_LEVELS), _one_of(*LOG_LEVELS)),
         Option("log-format", "log_format", "text or json", _one_of("text", "json")),
         Option("checkpoint-interval", "checkpoint_interval_ms", _A_DURATION, _duration(0)),
@@ -221,7 +227,7 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("resume", "resume", "true or false", _truth),
         Option("allow-dropped-state", "allow_dropped_state", "true or false", _truth),
         Option("allow-pickles", "allow_pickles", "true or false", _truth),
-        Option("checkpoint-retained", "checkpoint_retained", "a whole number >= 1", _whole(1)),
+        _number("checkpoint-retained", "checkpoint_retained", 1),
         Option(
             "checkpoint-mode",
             "checkpoint_mode",
@@ -232,13 +238,13 @@ OPTIONS: Final[Mapping[str, Option]] = {
         Option("checkpoint-aligned-timeout", "checkpoint_aligned_timeout_ms", _A_DURATION, _duration(0)),
         Option("checkpoint-timeout", "checkpoint_timeout_ms", f"{_A_DURATION}, at least 1ms", _duration(1)),
         Option("checkpoint-min-pause", "checkpoint_min_pause_ms", _A_DURATION, _duration(0)),
-        Option("checkpoint-max-concurrent", "checkpoint_max_concurrent", "a whole number >= 1", _whole(1)),
-        Option("checkpoint-tolerated-failures", "checkpoint_tolerated_failures", "a whole number >= 0", _whole(0)),
+        _number("checkpoint-max-concurrent", "checkpoint_max_concurrent", 1),
+        _number("checkpoint-tolerated-failures", "checkpoint_tolerated_failures", 0),
         Option("local-recovery", "local_recovery_bytes", _A_SIZE, _size),
         Option("on-error", "on_error", "fail or skip", _one_of("fail", "skip")),
-        Option("max-dead-letters", "max_dead_letters", "a whole number >= 1", _whole(1)),
+        _number("max-dead-letters", "max_dead_letters", 1),
         Option("dead-letters", "dead_letters", "a directory", _directory),
-        Option("seed", "seed", "a whole number", _seed),
+        _number("seed", "seed", -(2**63), 2**63 - 1),
     )
 }
 """Every option of a run, by name."""

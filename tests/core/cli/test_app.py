@@ -426,7 +426,10 @@ def test_config_show_as_json(sluiceway: Any) -> None:
 
 def test_a_bad_value_is_2(sluiceway: Any) -> None:
     result = sluiceway("config", "show", "--seed", "x")
-    assert (result.exit_code, result.stderr) == (2, "error: --seed='x' is not a whole number\n")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "error: --seed='x' is not a whole number from -9223372036854775808 to 9223372036854775807\n",
+    )
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_cluster_start_refuses_values_before_anything_starts(
     assert "works inside one process only" in said.stderr
     monkeypatch.setenv("SLUICEWAY_NETWORK_BUFFERS", "many")
     said = cluster("cluster", "start")
-    assert said.stderr == "error: SLUICEWAY_NETWORK_BUFFERS='many' is not a whole number >= 2\n"
+    assert said.stderr == "error: SLUICEWAY_NETWORK_BUFFERS='many' is not a whole number from 2 to 1048576\n"
     assert not (place / "home" / "cluster.json").exists()
 
 

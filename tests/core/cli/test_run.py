@@ -416,7 +416,7 @@ def test_environment_and_file_count_too(
     result = sluiceway("run", "job.py")
     assert (result.exit_code, result.stderr) == (
         2,
-        f"error: parallelism = 'x' in {place}/sluiceway.toml is not a whole number >= 1\n",
+        f"error: parallelism = 'x' in {place}/sluiceway.toml is not a whole number from 1 to 32768\n",
     )
     monkeypatch.setenv("SLUICEWAY_PARALLELISM", "2")
     monkeypatch.setenv("SLUICEWAY_PARALELISM", "3")
@@ -430,7 +430,7 @@ def test_environment_and_file_count_too(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["-p", "0"], "--parallelism='0' is not a whole number >= 1"),
+        (["-p", "0"], "--parallelism='0' is not a whole number from 1 to 32768"),
         (["--engine", "storm"], "there is no engine 'storm'. Known: 'local', 'spark'"),
         (["--hosted"], "does not have workers on somebody else's executors (--hosted): it starts its own workers"),
         (
