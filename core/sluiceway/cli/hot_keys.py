@@ -45,5 +45,5 @@ def hot_keys(job: str, step: str | None, seconds: float, limit: int, as_json: bo
         subtasks = f"{len(each.subtasks)} subtask{'s' * (len(each.subtasks) != 1)}"
         counted = f"{each.records:,} records in {each.seconds:.3g} s, {subtasks}, skew {each.skew:.0f} %{margin}"
         say(f"{each.step}: {counted}")
-        rows = [(k.key, str(k.subtask), f"{k.records:,}", f"{k.share:.1%}") for k in each.keys]
+        rows = [(k.key, str(k.subtask + 1), f"{k.records:,}", f"{k.share:.1%}") for k in each.keys]
         print_table(("KEY", "SUBTASK", "RECORDS", "SHARE"), rows)

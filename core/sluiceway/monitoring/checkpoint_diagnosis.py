@@ -72,7 +72,10 @@ def _pending(description: JobDescription, pending: CheckpointInfo, now_ms: int) 
     vertex, subtask = missing[0]
     name = next((v.name for v in description.vertices if v.id == vertex), "?")
     return Finding(
-        "slow-checkpoint", f"{text}, and subtask {subtask} of {name!r} has not.", vertex=vertex, subtask=subtask
+        "slow-checkpoint",
+        f"{text}, and subtask {subtask + 1} of {name!r} has not.",
+        vertex=vertex,
+        subtask=subtask,
     )
 
 
@@ -98,10 +101,10 @@ def _slowest_part(last: CheckpointInfo, text: str) -> Finding:
     elif phase == "writing the state" and ms >= SLOW * _LONGEST_MS and worst.size < _SLOW_STORAGE * ms / 1000:
         why = (
             f"the checkpoint storage is slow. Writing the state, {worst.size:,} bytes, takes {age(ms)} in subtask "
-            f"{worst.subtask} of {worst.task!r}."
+            f"{worst.subtask + 1} of {worst.task!r}."
         )
     else:
-        why = f"{phase} takes {age(ms)} in subtask {worst.subtask} of {worst.task!r}."
+        why = f"{phase} takes {age(ms)} in subtask {worst.subtask + 1} of {worst.task!r}."
     return Finding("slow-checkpoint", f"{text}: {why}", vertex=worst.vertex_id, subtask=worst.subtask)
 
 

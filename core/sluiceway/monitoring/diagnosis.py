@@ -259,8 +259,8 @@ def _busy_task(
         part = f", with {hottest.in_per_s / total:.0%} of its records" if total else ""
         return Finding(
             "skew",
-            f"Slow because subtask {hottest.metrics.subtask} of {vertex.name!r} is {share}{part}; the median of "
-            f"its {len(subtasks)} subtasks is {usual:.0%}: the keys are skewed.",
+            f"Slow because subtask {hottest.metrics.subtask + 1} of {vertex.name!r} is {share}{part}; the median "
+            f"of its {len(subtasks)} subtasks is {usual:.0%}: the keys are skewed.",
             vertex=vertex.id,
             subtask=hottest.metrics.subtask,
         )
@@ -458,8 +458,9 @@ def _held_back(description: JobDescription, tasks: _Tasks, now_ms: int) -> Findi
             what = "has read no record yet" if not first.records_in else "has emitted no watermark"
             return Finding(
                 "no-watermark",
-                f"Event time does not advance because subtask {first.subtask} of {vertex.name!r} {what}: give the "
-                "watermark strategy an idleness timeout (with_idleness), or reduce the parallelism of the source.",
+                f"Event time does not advance because subtask {first.subtask + 1} of {vertex.name!r} {what}: give "
+                "the watermark strategy an idleness timeout (with_idleness), or reduce the parallelism of the "
+                "source.",
                 vertex=vertex.id,
                 subtask=first.subtask,
             )
@@ -471,7 +472,7 @@ def _held_back(description: JobDescription, tasks: _Tasks, now_ms: int) -> Findi
             if slowest.blocked >= BLOCKED:
                 return Finding(
                     _BACK_PRESSURED,
-                    f"Event time is held back by subtask {slowest.metrics.subtask} of {vertex.name!r}, whose "
+                    f"Event time is held back by subtask {slowest.metrics.subtask + 1} of {vertex.name!r}, whose "
                     f"output is blocked {slowest.blocked:.0%} of the time: its watermark is "
                     f"{age(int(usual - lowest))} behind that of the other subtasks. See why-slow.",
                     vertex=vertex.id,
@@ -480,7 +481,7 @@ def _held_back(description: JobDescription, tasks: _Tasks, now_ms: int) -> Findi
             idle = ", which is idle" if slowest.idle >= BUSY and not slowest.in_per_s else ""
             return Finding(
                 "held-back",
-                f"Event time is held back by subtask {slowest.metrics.subtask} of {vertex.name!r}{idle}: its "
+                f"Event time is held back by subtask {slowest.metrics.subtask + 1} of {vertex.name!r}{idle}: its "
                 f"watermark is {age(int(usual - lowest))} behind that of the other subtasks.",
                 vertex=vertex.id,
                 subtask=slowest.metrics.subtask,

@@ -114,7 +114,7 @@ def held_back_by_split(
     slowest = found.shown[0]
     if slowest.idle:
         return None
-    where = f"split {slowest.split!r} of {vertex.name!r} (subtask {slowest.subtask})"
+    where = f"split {slowest.split!r} of {vertex.name!r} (subtask {slowest.subtask + 1})"
     if slowest.watermark is None:
         if slowest.silent_s < _SILENT_S:
             return None

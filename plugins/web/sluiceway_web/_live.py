@@ -183,7 +183,7 @@ def _checkpoint(info: CheckpointInfo) -> dict[str, Any]:
         "savepoint": info.savepoint,
         "reason": info.reason[:1000],
         "phases": phases,
-        "slowest": None if slowest is None else f"{slowest.task} [{slowest.subtask}]",
+        "slowest": None if slowest is None else f"{slowest.task} [{slowest.subtask + 1}]",
     }
 
 

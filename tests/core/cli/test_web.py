@@ -75,7 +75,7 @@ def test_a_cluster(cluster: Any, place: Path, start: Callable[..., Any]) -> None
     assert counted["keys"][0]["key"] == "'hot'"
     shown = cluster("hot-keys", "words-1", "--step", "count", "--seconds", "0.5", "--limit", "1").stdout
     assert re.match(
-        r"count: [\d,]+ records in [\d.]+ s, 1 subtask, skew 0 %\nKEY +SUBTASK +RECORDS +SHARE\n'hot' ", shown
+        r"count: [\d,]+ records in [\d.]+ s, 1 subtask, skew 0 %\nKEY +SUBTASK +RECORDS +SHARE\n'hot' +1 ", shown
     )
     unknown = cluster("hot-keys", "words-1", "--step", "other")
     assert (unknown.returncode, "there is no step 'other'" in unknown.stderr) == (2, True)

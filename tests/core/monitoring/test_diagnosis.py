@@ -83,7 +83,7 @@ def test_skewed_keys() -> None:
     finding = slow(rates(0, blocked=0.8), rates(1, 3, busy=0.98, in_per_s=270), *found, rates(2, idle=1.0))
     assert (finding.kind, finding.vertex, finding.subtask) == ("skew", 1, 3)
     assert finding.text == (
-        "Slow because subtask 3 of 'b' is 98% busy, with 90% of its records; the median of its 4 subtasks is 10%: "
+        "Slow because subtask 4 of 'b' is 98% busy, with 90% of its records; the median of its 4 subtasks is 10%: "
         "the keys are skewed."
     )
 
@@ -150,14 +150,14 @@ def checkpoint(
 @pytest.mark.parametrize(
     ("phase", "text"),
     [
-        ({"async_ms": 800, "size": 3_000_000}, "writing the state takes 0.8 s in subtask 2 of 'b'"),
+        ({"async_ms": 800, "size": 3_000_000}, "writing the state takes 0.8 s in subtask 3 of 'b'"),
         (
             {"async_ms": 800},
-            "the checkpoint storage is slow. Writing the state, 10 bytes, takes 0.8 s in subtask 2 of 'b'",
+            "the checkpoint storage is slow. Writing the state, 10 bytes, takes 0.8 s in subtask 3 of 'b'",
         ),
-        ({"start_delay_ms": 820, "sync_ms": 800}, "the copy of the state takes 0.8 s in subtask 2 of 'b'"),
-        ({"start_delay_ms": 820, "flush_ms": 800}, "flushing takes 0.8 s in subtask 2 of 'b'"),
-        ({"start_delay_ms": 820, "alignment_ms": 800}, "alignment takes 0.8 s in subtask 2 of 'b'"),
+        ({"start_delay_ms": 820, "sync_ms": 800}, "the copy of the state takes 0.8 s in subtask 3 of 'b'"),
+        ({"start_delay_ms": 820, "flush_ms": 800}, "flushing takes 0.8 s in subtask 3 of 'b'"),
+        ({"start_delay_ms": 820, "alignment_ms": 800}, "alignment takes 0.8 s in subtask 3 of 'b'"),
         ({"start_delay_ms": 800}, "their barriers wait 0.8 s behind records in front of 'b'"),
     ],
 )
@@ -176,7 +176,7 @@ def test_a_checkpoint_that_does_not_end() -> None:
     running = [ExecutionInfo(1, n, 0, "running", {"created": 1}) for n in (0, 2)]
     waits = JobDescription(CHAIN.vertices, CHAIN.edges, running, checkpoint_interval_ms=1000)
     finding = slow(rates(0, idle=1.0), checkpoints=[checkpoint(7, "pending", None)], job=waits)
-    assert finding.text.endswith("1 of 2 subtasks have acknowledged it, and subtask 0 of 'b' has not.")
+    assert finding.text.endswith("1 of 2 subtasks have acknowledged it, and subtask 1 of 'b' has not.")
     assert (finding.vertex, finding.subtask) == (1, 0)
     storing = checkpoint(7, "pending", None, acknowledged_ms=1_000)
     assert slow(rates(0, idle=1.0), checkpoints=[storing]).text.endswith(
@@ -229,7 +229,7 @@ def test_a_subtask_that_is_behind_the_others() -> None:
     )
     assert (finding.kind, finding.vertex, finding.subtask) == ("held-back", 0, 1)
     assert finding.text == (
-        "Event time is held back by subtask 1 of 'a', which is idle: its watermark is 8.3 min behind that of the "
+        "Event time is held back by subtask 2 of 'a', which is idle: its watermark is 8.3 min behind that of the "
         "other subtasks."
     )
 
@@ -299,7 +299,7 @@ def test_the_split_that_holds_back_event_time_is_named() -> None:
     finding = late(rates(0, output_watermark=NOW - 60_000, splits=behind), rates(1))
     assert (finding.kind, finding.vertex, finding.subtask, finding.split) == ("held-back", 0, 0, "p-7")
     assert finding.text == (
-        "Event time is held back by split 'p-7' of 'a' (subtask 0): its watermark is 60 s behind that of the "
+        "Event time is held back by split 'p-7' of 'a' (subtask 1): its watermark is 60 s behind that of the "
         "other splits."
     )
     silent = splits(("p-7", NOW - 60_000, False, 59.0), *others)

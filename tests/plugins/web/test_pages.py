@@ -217,6 +217,8 @@ def test_long_names_and_errors_are_no_wider_than_the_page(show: Callable[..., Pa
     tab.page.get_by_role("link", name="longlong").click()
     tab.page.get_by_role("link", name="Failures").click()
     tab.page.locator("summary", has_text="ValueError: longlong").wait_for()
+    # Numbered from 1, as in the notes of the error.
+    tab.page.locator("summary", has_text=" [1] on ").wait_for()
     for name in ("Failures", "Graph", "Tasks", "Lost records", "Event time", "Checkpoints"):
         tab.page.get_by_role("link", name=name, exact=True).click()
         tab.page.locator("nav a[aria-current]", has_text=name).wait_for()

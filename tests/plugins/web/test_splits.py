@@ -97,7 +97,7 @@ def test_a_split_that_stalls_among_many_is_named(show: Callable[..., Page], work
     page = show(PROGRAM.replace("STALLED", "73"), "--workers", str(workers))
     told = page.until("/jobs/planted/diagnosis", lambda told: late(told)["kind"] == "held-back")
     assert late(told)["split"] == "events-73"
-    assert "by split 'events-73' of 'source(Partitions)' (subtask 1)" in late(told)["text"]
+    assert "by split 'events-73' of 'source(Partitions)' (subtask 2)" in late(told)["text"]
     assert not told["healthy"]
     [source, *_] = page.get("/jobs/planted")["vertices"]
     path = f"/jobs/planted/vertices/{source['id']}"

@@ -3,6 +3,9 @@
 // What stands for a job in addresses: its name, unless that would need quoting, which not all servers leave as it is.
 export const address = (job) => (/^\w[\w.-]*$/.test(job.job) ? job.job : job.jid);
 
+// Number of a subtask for people, as in messages and logs; data and addresses have its index.
+export const nth = (subtask) => subtask + 1;
+
 export const UNKNOWN = "n/a";
 const MAX_WATERMARK = 2 ** 63 - 1;
 

@@ -1,7 +1,7 @@
 // Pages of one job: graph with diagnosis, event time, tasks, checkpoints, failures, configuration.
 
 import { html, useState } from "./vendor/htm-preact.mjs";
-import { bytes, count, duration, percent, time } from "./format.mjs";
+import { bytes, count, duration, nth, percent, time } from "./format.mjs";
 import { Batches, EnginePages } from "./batches.mjs";
 import { Flame } from "./flame.mjs";
 import { Graph, Legend } from "./graph.mjs";
@@ -103,7 +103,7 @@ function Checkpoints({ page }) {
 function Failures({ page }) {
   if (!page.failures.length) return html`<p class="muted">Nothing has failed.</p>`;
   return html`${page.failures.map((f) => html`<details open=${page.failures.length === 1}><summary>${time(f.at_ms)}
-    ${f.task && html` · <bdi>${f.task}</bdi> [${f.subtask}] on ${f.worker}`} · <bdi>${f.cause.split("\n")[0].slice(0, 200)}</bdi> · ${f.restarted ? f.restarted + " subtasks restarted" : "the job failed"}</summary>
+    ${f.task && html` · <bdi>${f.task}</bdi> [${nth(f.subtask)}] on ${f.worker}`} · <bdi>${f.cause.split("\n")[0].slice(0, 200)}</bdi> · ${f.restarted ? f.restarted + " subtasks restarted" : "the job failed"}</summary>
     <pre tabindex="0">${f.traceback}</pre></details>`)}`;
 }
 

@@ -1,7 +1,7 @@
 // Page of event time: watermarks of tasks, subtasks and splits, and what holds them back.
 
 import { html } from "./vendor/htm-preact.mjs";
-import { UNKNOWN, count, duration, lag, watermark } from "./format.mjs";
+import { UNKNOWN, count, duration, lag, nth, watermark } from "./format.mjs";
 import { Findings, Lines, Table } from "./parts.mjs";
 
 export function Late({ page, job }) {
@@ -16,7 +16,7 @@ export function Late({ page, job }) {
     <h2>Subtasks</h2>
     <${Table} empty="No task has a watermark." head=${["Task", "#Subtask", "#Watermark", "#Behind the clock", "#In/s"]}
       rows=${page.vertices.flatMap((v) => v.subtasks.filter((s) => s.watermark != null || v.source).map((s) => [
-        v.name, s.subtask, watermark(s.watermark), s.watermark == null ? UNKNOWN : lag(s.watermark, page.now), count(s.in_per_s),
+        v.name, nth(s.subtask), watermark(s.watermark), s.watermark == null ? UNKNOWN : lag(s.watermark, page.now), count(s.in_per_s),
       ]))} />`;
 }
 
@@ -30,6 +30,6 @@ function Splits({ vertex, now, late }) {
   return html`<h2>Splits of ${vertex.name}</h2>
     <p class="muted">${splits} split${splits === 1 ? "" : "s"}, ${idle} idle, ${without} without a watermark.${shown.length < splits ? ` The slowest ${shown.length} are shown.` : ""}</p>
     <${Table} head=${["Split", "#Subtask", "#Watermark", "#Behind the clock", "#Behind the fastest", "#Last record", "State"]}
-      rows=${shown.map((s) => [s.split, s.subtask, watermark(s.watermark), s.watermark == null ? UNKNOWN : lag(s.watermark, now), behind(s),
+      rows=${shown.map((s) => [s.split, nth(s.subtask), watermark(s.watermark), s.watermark == null ? UNKNOWN : lag(s.watermark, now), behind(s),
         duration(1000 * s.silent_s) + " ago", state(s) && html`<span class=${"state " + (named.has(s.split) ? "FAILED" : "pending")}>${state(s)}</span>`])} />`;
 }

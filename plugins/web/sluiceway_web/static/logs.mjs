@@ -1,7 +1,7 @@
 // Logs of the processes: the end of a file, following it, with levels and search.
 
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.mjs";
-import { bytes } from "./format.mjs";
+import { bytes, nth } from "./format.mjs";
 import { send } from "./live.mjs";
 
 const STEP = 256 * 1024, MOST_LINES = 5000;
@@ -86,6 +86,6 @@ export function Logs({ page, argument }) {
     ${error && html`<p class="lost" role="alert">${error}</p>`}
     <p class="muted" role="status">${shown.length} of ${lines.length} lines${chosen ? `, of a file of ${bytes(chosen.size)}` : ""}.${start ? " Earlier lines are not shown." : ""}</p>
     <div class="log" ref=${box} tabindex="0" role="region" aria-label=${"Log of " + name}>${shown.map((l) => html`<div class=${"line level-" + l.level}>
-      <time>${new Date(l.time).toLocaleTimeString()}</time> <b>${l.level}</b> ${l.operator ? html`<i>${l.job} ${l.operator} ${(l.subtask ?? 0) + 1}/${l.parallelism}</i> ` : l.job ? html`<i>${l.job}</i> ` : ""}<span>${l.logger && !l.level.startsWith("STD") ? l.logger + ": " : ""}${l.message}</span>
+      <time>${new Date(l.time).toLocaleTimeString()}</time> <b>${l.level}</b> ${l.operator ? html`<i>${l.job} ${l.operator} ${nth(l.subtask ?? 0)}/${l.parallelism}</i> ` : l.job ? html`<i>${l.job}</i> ` : ""}<span>${l.logger && !l.level.startsWith("STD") ? l.logger + ": " : ""}${l.message}</span>
       ${l.traceback && html`<pre>${l.traceback}</pre>`}</div>`)}</div>`;
 }

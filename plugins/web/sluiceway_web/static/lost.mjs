@@ -1,7 +1,7 @@
 // Page of lost records: counts by step, and dead letters with their records and errors.
 
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.mjs";
-import { count, time } from "./format.mjs";
+import { count, nth, time } from "./format.mjs";
 import { send } from "./live.mjs";
 import { Findings, Table } from "./parts.mjs";
 
@@ -11,7 +11,7 @@ export function Lost({ page, job, replay }) {
   const letters = page.losses.filter((l) => l.reason === "dead letter").reduce((sum, l) => sum + l.records, 0);
   return html`<${Findings} findings=${page.lost} vertices=${page.vertices} job=${job} />
     <${Table} empty="Numbers count from the last start of each subtask." head=${["Step", "Task", "#Subtask", "Reason", "#Records"]}
-      rows=${page.losses.map((l) => [l.step, names.get(l.vertex) ?? "", l.subtask, l.reason, count(l.records)])} />
+      rows=${page.losses.map((l) => [l.step, names.get(l.vertex) ?? "", nth(l.subtask), l.reason, count(l.records)])} />
     ${kept ? html`<${Letters} key=${job} job=${job} seen=${letters} replay=${replay} />`
       : html`<h2>Dead letters</h2><p class="muted">The job keeps no dead letters: give it --dead-letters DIR.</p>`}`;
 }
@@ -42,7 +42,7 @@ function Letters({ job, seen, replay }) {
       <button onClick=${() => again(asked + 1)}>Read again</button></p>
     ${more > 0 ? html`<p class="muted">${count(more)} more were put aside since they were read.</p>` : ""}
     ${!step && found.letters.length < found.total ? html`<p class="muted">The newest ${found.letters.length} are shown.</p>` : ""}
-    ${found.letters.map((l) => html`<details><summary>${time(l.time_ms)} · <bdi>${l.step}</bdi> [${l.subtask}] · <bdi>${l.error.split("\n")[0].slice(0, 200)}</bdi></summary>
+    ${found.letters.map((l) => html`<details><summary>${time(l.time_ms)} · <bdi>${l.step}</bdi> [${nth(l.subtask)}] · <bdi>${l.error.split("\n")[0].slice(0, 200)}</bdi></summary>
       <dl><dt>record</dt><dd><code>${l.record}</code></dd>${l.key != null && html`<dt>key</dt><dd><code>${l.key}</code></dd>`}
         <dt>replay</dt><dd>${l.replayable ? "possible" : "not possible: the record could not be kept, or not be decoded"}</dd></dl>
       <pre tabindex="0">${l.traceback}</pre></details>`)}

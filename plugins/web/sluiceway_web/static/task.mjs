@@ -1,7 +1,7 @@
 // Page of one task: subtasks with a heat map, hottest keys, charts, steps, metrics of its functions.
 
 import { html, useEffect, useRef, useState } from "./vendor/htm-preact.mjs";
-import { count, duration, percent } from "./format.mjs";
+import { count, duration, nth, percent } from "./format.mjs";
 import { send } from "./live.mjs";
 import { Findings, Lines, Shares, Table } from "./parts.mjs";
 import { RescaleTask } from "./rescale.mjs";
@@ -16,7 +16,7 @@ export function Task({ page, job, argument, changes }) {
     <p><a href=${`#/job/${job}/flame/${vertex.number}`}>Flame graph of this task</a>${changes && html`<${RescaleTask} key=${"rescale-" + vertex.id} job=${job} vertex=${vertex} />`}</p>
     <${Table} head=${["#Subtask", "Worker", "#Attempt", "#In/s", "#Out/s", "#Busy", "#Blocked", "#Waiting", "#Idle", "Time", "#Queued", "#Backlog"]}
       empty="No subtask runs."
-      rows=${vertex.subtasks.map((s) => [s.subtask, s.worker, s.attempt, count(s.in_per_s), count(s.out_per_s), percent(s.busy), percent(s.blocked),
+      rows=${vertex.subtasks.map((s) => [nth(s.subtask), s.worker, s.attempt, count(s.in_per_s), count(s.out_per_s), percent(s.busy), percent(s.blocked),
         percent(s.waiting), percent(s.idle), html`<${Shares} of=${s} />`, s.queued, s.backlog])} />
     <${Skew} subtasks=${vertex.subtasks} />
     <${HeatMap} key=${"heat-" + vertex.number} vertex=${vertex} now=${page.now} />
@@ -25,7 +25,7 @@ export function Task({ page, job, argument, changes }) {
     <h2>Busy${vertex.parallelism > 1 ? " (max)" : ""}</h2><${Lines} series=${[{ name: "busy", points: points(3) }]} unit=${percent} label="Share of the time of the busiest subtask" />
     <h2>Steps</h2><${Table} head=${["Step", "Kind", "uid", "State", "Description"]} rows=${vertex.steps.map((s) => [s.name, s.kind, s.uid, s.stateful ? "has state" : "", s.description ?? ""])} />
     <h2>Metrics of its functions</h2>
-    <${Table} empty="Its functions have no metrics of their own." head=${["Metric", ...vertex.subtasks.map((s) => "#" + s.subtask)]}
+    <${Table} empty="Its functions have no metrics of their own." head=${["Metric", ...vertex.subtasks.map((s) => "#" + nth(s.subtask))]}
       rows=${own.map((name) => [name, ...vertex.subtasks.map((s) => count(s.user[name]))])} />`;
 }
 
@@ -55,12 +55,12 @@ function HeatMap({ vertex, now }) {
     if (!s) return null;
     const full = row - 3, bar = Math.max(0.5, full * Math.min(1, s.busy));
     return html`<rect class="heat" x=${left + x * cell} y=${y * row + 2 + full - bar} width=${cell - 1} height=${bar}
-      style=${{ opacity: 0.35 + 0.65 * Math.min(1, s.busy) }}><title>subtask ${subtask}: busy ${percent(s.busy)}, blocked ${percent(s.blocked)}</title></rect>`;
+      style=${{ opacity: 0.35 + 0.65 * Math.min(1, s.busy) }}><title>subtask ${nth(subtask)}: busy ${percent(s.busy)}, blocked ${percent(s.blocked)}</title></rect>`;
   }));
   return html`<h2>Busy by subtask</h2>
     <div class="scroll" tabindex="0"><svg class="chart" width=${left + COLUMNS * cell + 10} height=${height} role="img"
       aria-label=${"Busy share of each subtask over the last " + kept.current.length + " seconds; the table above has the numbers"}>
-      ${shown.map(({ subtask }, y) => html`<text class="small" x="4" y=${y * row + 13}>subtask ${subtask}</text>`)}${cells}</svg></div>
+      ${shown.map(({ subtask }, y) => html`<text class="small" x="4" y=${y * row + 13}>subtask ${nth(subtask)}</text>`)}${cells}</svg></div>
     ${vertex.subtasks.length > ROWS ? html`<p class="muted">The first ${ROWS} of ${vertex.subtasks.length} subtasks are shown.</p>` : ""}`;
 }
 
@@ -90,6 +90,6 @@ function HotKeys({ vertex, job }) {
     ${problem && html`<p class="finding notice" role="status">${problem}</p>`}
     ${found && html`<p class="muted">${count(found.records)} records in ${duration(1000 * found.seconds)}, skew ${Math.round(found.skew)} %${found.error ? `; numbers may be too low by ${count(found.error)}` : ""}.</p>
       <${Table} empty="No record has come." head=${["Key", "#Subtask", "#Records", "#Share", ""]}
-        rows=${found.keys.slice(0, 20).map((k) => [html`<code>${k.key}</code>`, k.subtask, count(k.records), percent(k.share),
+        rows=${found.keys.slice(0, 20).map((k) => [html`<code>${k.key}</code>`, nth(k.subtask), count(k.records), percent(k.share),
           html`<meter min="0" max="1" value=${k.share} aria-hidden="true"></meter>`])} />`}`;
 }
