@@ -11,6 +11,7 @@ import click
 import msgspec
 
 from sluiceway.cli.output import say
+from sluiceway.cli.tables import aligned
 
 if TYPE_CHECKING:
     from sluiceway.monitoring.processes import ProcessFigures, ThreadDump
@@ -46,9 +47,7 @@ def process_row(figures: ProcessFigures | None) -> list[str]:
 
 def process_table(figures: Sequence[ProcessFigures]) -> list[str]:
     """Return the lines of a table of processes."""
-    rows = [["process", *PROCESS_HEAD], *([f.process, *process_row(f)] for f in figures)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return aligned([["process", *PROCESS_HEAD], *([f.process, *process_row(f)] for f in figures)])
 
 
 @click.command("thread-dump", short_help="Show the stacks of the threads of a cluster's processes.")

@@ -11,7 +11,7 @@ from shutil import get_terminal_size
 from typing import Any, TextIO
 
 from sluiceway.util.signal_output import ERASE
-from sluiceway.util.visible_text import is_terminal, moves_cursor, visible_line
+from sluiceway.util.visible_text import cut_to, is_terminal, moves_cursor, visible_line
 
 __all__ = ["LiveLine", "shows_colours"]
 
@@ -41,7 +41,7 @@ class LiveLine:
                 return  # other output has begun a line; this one would end up in its middle
             # A line that fills the width would wrap, and only its last part be erased.
             width = get_terminal_size().columns - 1
-            self._stream.write(ERASE + visible_line(text)[:width])
+            self._stream.write(ERASE + cut_to(visible_line(text), width))
             self._stream.flush()
             self._shown = True
 

@@ -19,7 +19,7 @@ from sluiceway.cli.processes import process_table
 from sluiceway.cli.terminal import shows_colours
 from sluiceway.monitoring.figures import lowest_watermark, show_count, show_watermark
 from sluiceway.monitoring.rates import RateMeter, SubtaskRates
-from sluiceway.util.visible_text import moves_cursor, visible_line
+from sluiceway.util.visible_text import moves_cursor, padded, visible_line, width_of
 
 if TYPE_CHECKING:
     from sluiceway.metrics import JobMetrics
@@ -125,7 +125,7 @@ def _row(subtasks: list[SubtaskRates]) -> Row:
 def table(rows: Iterable[Row], colour: bool) -> list[str]:
     """Return the lines of a table of operators; with ``colour``, shares have backgrounds."""
     cells = [[(name, "") for name in _HEAD], *(_cells(row) for row in rows)]
-    widths = [max(len(line[i][0]) for line in cells) for i in range(len(_HEAD))]
+    widths = [max(width_of(line[i][0]) for line in cells) for i in range(len(_HEAD))]
     return ["  ".join(_painted(*c, w, colour) for c, w in zip(line, widths, strict=True)) for line in cells]
 
 
@@ -160,7 +160,7 @@ def _background(ramp: tuple[int | None, ...], share: float) -> str:
 
 def _painted(text: str, paint: str, width: int, colour: bool) -> str:
     """``paint`` has a colour for the whole, or one for each character, each ended by an ``m``."""
-    blank = " " * (width - len(text))
+    blank = padded("", width - width_of(text))
     colours = paint.split("m")[:-1]
     if not colour or not any(colours):
         return text + blank

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -16,9 +17,12 @@ from hypothesis import strategies as st
 from patience import PATIENT_S
 
 import sluiceway.cli
+from sluiceway.cli.tables import print_table
+from sluiceway.cli.terminal import LiveLine
 from sluiceway.runtime.cluster.log_files import LogFile
 from sluiceway.runtime.logging.task_logs import make_line
-from sluiceway.util.visible_text import visible, visible_line
+from sluiceway.util.signal_output import ERASE
+from sluiceway.util.visible_text import cut_to, padded, visible, visible_line, width_of
 
 HOSTILE = "a\x1b]0;title\x07\x1b[2J\x9b1A\u202eb\x7f\x08c"
 SEEN = r"a\x1b]0;title\x07\x1b[2J\u009b1A\u202eb\u007f\x08c"
@@ -155,3 +159,30 @@ def test_commands_print_in_one_place() -> None:
         for call in re.findall(r"(?<![\w.])(?:click\.echo|print)\(", file.read_text())
     }
     assert found == own
+
+
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [("abc", 3), ("注文", 4), ("\U0001f4b6", 2), ("e\u0301", 1), ("\uff9d\uff9e", 2), ("", 0), ("é", 1)],
+)
+def test_ideographs_and_emoji_take_two_columns(text: str, columns: int) -> None:
+    assert width_of(text) == columns
+    assert padded(text, columns + 2) == text + "  "
+    assert cut_to(text, columns) == text
+    assert width_of(cut_to("x" + text, columns)) <= columns
+
+
+def test_columns_of_a_table_line_up(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table(["job", "status"], [["注文-1", "RUNNING"], ["x-1", "FAILED"]])
+    lines = capsys.readouterr().out.splitlines()
+    second = [
+        width_of(line[: line.index(word)]) for line, word in zip(lines, ("status", "RUN", "FAIL"), strict=True)
+    ]
+    assert second == [8, 8, 8]
+
+
+def test_a_live_line_of_wide_characters_does_not_wrap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "10")
+    stream = io.StringIO()
+    LiveLine(stream).show("注文" * 10)
+    assert stream.getvalue() == ERASE + "注文注文"

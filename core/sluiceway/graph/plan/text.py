@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sluiceway.graph.plan.model import Plan, Row, edge_text, facts, format_of, uid_text
 from sluiceway.streamgraph import StreamGraph
+from sluiceway.util.visible_text import padded, width_of
 
 __all__ = ["explain_text"]
 
@@ -15,7 +16,7 @@ def explain_text(graph: StreamGraph) -> str:
     """
     plan = Plan(graph)
     tables = [(vertex, plan.rows(vertex)) for vertex in plan.job.vertices]
-    names = [len(_indent(row)) + len(row.node.name) for _, rows in tables for row in rows]
+    names = [width_of(_indent(row) + row.node.name) for _, rows in tables for row in rows]
     width = min(max(names, default=0), 48)
     lines = [f"Pipeline {graph.job_name!r}: {plan.summary()}"]
     for vertex, rows in tables:
@@ -24,7 +25,7 @@ def explain_text(graph: StreamGraph) -> str:
             told = [*facts(row.node), uid_text(row.node)]
             if row.entry is not None and row.entry.tag is not None:
                 told.insert(0, f"from side output {row.entry.tag.name!r}")
-            lines.append(f"{_indent(row) + row.node.name:<{width}}  {', '.join(told)}")
+            lines.append(f"{padded(_indent(row) + row.node.name, width)}  {', '.join(told)}")
             if row.node.description is not None:
                 lines += [f"{_indent(row)}  # {line}" for line in row.node.description.splitlines()]
             for edge in row.outgoing:
