@@ -36,16 +36,25 @@ _LAST_WORDS: Final = ("is finished", "is canceled", "failed")
     help="Lowest level to show; printed lines count as info.",
 )
 @click.option("--operator", metavar="NAME", help="Name of the step; default: all steps.")
+@click.option(
+    "--process", "is_process", is_flag=True, help="Take the name for that of a process, where a job has the same."
+)
 @click.option("--last", "-n", metavar="N", type=click.IntRange(0), help="Start with the last N lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def logs(
-    name: str | None, follow: bool, level: str, operator: str | None, last: int | None, as_json: bool
+    name: str | None,
+    follow: bool,
+    level: str,
+    operator: str | None,
+    is_process: bool,
+    last: int | None,
+    as_json: bool,
 ) -> None:
     """Show the logs of the running cluster, or of the last one, with the output of functions.
 
     The files of job manager and workers are merged by time. With JOB, show what the functions of the job have
     logged on any worker, and the lines of the job manager about it. PROCESS is 'jobmanager' or the name of a
-    worker.
+    worker; of a job and a worker with one name, --process shows the worker's.
     """
     from sluiceway.runtime.cluster.client import logs_directory
     from sluiceway.runtime.cluster.log_files import LogFollower
@@ -58,17 +67,14 @@ def logs(
     follower = LogFollower(directory)
     show = line_as_json if as_json else as_text
     lines = follower.read()
-    if name is not None:
-        name = _known(name, lines)
-    wanted = _Wanted(name, level, operator)
+    job, process = (None, None) if name is None else _known(name, lines, is_process)
+    wanted = _Wanted(job, process, level, operator)
     chosen = [line for line in lines if wanted(line)]
     for line in chosen if last is None else chosen[len(chosen) - min(last, len(chosen)) :]:
         say(show(line))
     if not follow:
         return
-    over = _has_ended(name, lines)
-    # A name that no process has is that of a job.
-    job = None if any(line.process == name for line in lines) else name
+    over = _has_ended(job, lines)
     asks_at = 0.0
     with suppress(KeyboardInterrupt):
         while not over:
@@ -80,17 +86,18 @@ def logs(
             for line in lines:
                 if wanted(line):
                     say(show(line))
-            over = over or _has_ended(name, lines)
+            over = over or _has_ended(job, lines)
 
 
 class _Wanted:
-    def __init__(self, name: str | None, level: str, operator: str | None) -> None:
-        self._name = name
+    def __init__(self, job: str | None, process: str | None, level: str, operator: str | None) -> None:
+        self._job = job
+        self._process = process
         self._rank = _RANKS[level.upper()]
         self._operator = operator
 
     def __call__(self, line: LogLine) -> bool:
-        if self._name is not None and self._name not in (line.job, line.process):
+        if self._job not in (None, line.job) or self._process not in (None, line.process):
             return False
         if self._operator is not None and line.operator != self._operator:
             return False
@@ -98,10 +105,14 @@ class _Wanted:
         return _RANKS.get(line.level, self._rank) >= self._rank
 
 
-def _known(name: str, lines: Iterable[LogLine]) -> str:
-    """Return the id of the job, or the process, of a name."""
-    if any(name in (line.job, line.process) for line in lines):
-        return name
+def _known(name: str, lines: Sequence[LogLine], is_process: bool) -> tuple[str | None, str | None]:
+    """Return the id of the job, or else the process, of a name."""
+    of_job = not is_process and any(line.job == name for line in lines)
+    of_process = any(line.process == name for line in lines)
+    if of_job and of_process:
+        say(f"{name!r} is a job and a process: this is the log of the job; --process shows the other", err=True)
+    if of_job or of_process:
+        return (name, None) if of_job else (None, name)
     from sluiceway.runtime.cluster.client import ClusterClient
 
     try:
@@ -110,8 +121,8 @@ def _known(name: str, lines: Iterable[LogLine]) -> str:
     except ConnectorError:
         names = sorted({n for line in lines for n in (line.job, line.process) if n})
     else:
-        if any(name in (j.job, j.name) for j in status.jobs):
-            return id_among(status.jobs, name)
+        if not is_process and any(name in (j.job, j.name) for j in status.jobs):
+            return id_among(status.jobs, name), None
         names = [*(j.job for j in status.jobs), "jobmanager", *(w.name for w in status.workers)]
     raise click.UsageError(f"nobody called {name!r} has logged anything; there are {last_of(names) or 'none'}")
 

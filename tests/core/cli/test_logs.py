@@ -117,6 +117,24 @@ def test_following_a_job_ends_if_its_last_line_was_rotated_away(cluster: Any, pl
     assert "is finished, was running" not in [line["message"] for line in told]
 
 
+def test_a_job_is_told_from_a_worker_with_its_name(cluster: Any, place: Path) -> None:
+    (place / "worker.py").write_text(dedent(TALKS).replace('"talks", parallelism=2', '"worker"'))
+    cluster("cluster", "start", "--workers", "1")
+    assert cluster("submit", "worker.py").stdout == "worker-1\n"
+    cluster.comes_to_be("worker-1", "finished")
+    of_job = cluster("logs", "worker-1", "--json")
+    assert (
+        of_job.stderr
+        == "'worker-1' is a job and a process: this is the log of the job; --process shows the other\n"
+    )
+    assert {line.get("job") for line in lines(of_job)} == {"worker-1"}
+    of_process = cluster("logs", "worker-1", "--process", "--json")
+    assert of_process.stderr == ""
+    assert {line["process"] for line in lines(of_process)} == {"worker-1"}
+    followed = lines(cluster("logs", "worker-1", "--follow", "--json"))
+    assert followed[-1]["message"].startswith("is finished")
+
+
 def test_workers_of_a_run_log_to_its_stderr_and_print_to_its_stdout(start: Any) -> None:
     process = start("run", "--workers", "2", "-q", "--log-format", "json", "talks.py")
     out, err = process.communicate(timeout=PATIENT_S)
