@@ -589,6 +589,9 @@ def _with_texts(batch: Any, names: Sequence[str]) -> Iterator[Any]:
     import pyarrow
 
     found = [index for name in names if (index := batch.schema.get_field_index(name)) >= 0]
+    if not found:
+        yield batch  # also one without columns, of which a copy would have no rows
+        return
     if batch.num_rows > 1 and any(_bytes_of_texts(batch.column(index)) > _MOST_BYTES for index in found):
         half = batch.num_rows // 2
         yield from _with_texts(batch.slice(0, half), names)
